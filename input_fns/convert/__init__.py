@@ -37,7 +37,7 @@ class Source:
     holds_out: bool = False
 
 
-def _source(module, needs="", takes="", encoder="", tasks=(), defaults=None, **options):
+def _source(module, takes, encoder="", needs="source", tasks=(), defaults=None, **options):
     """Returns a source; `needs` and `takes` are names of flags, separated by spaces."""
     room = module.partition(".")[0]
     needs, takes = tuple(needs.split()), (*takes.split(), *["task"] * (len(tasks) > 1))
@@ -65,104 +65,93 @@ _IN_ORDER = {"is_shuffled": False}
 
 # A source is a file and a line here: its module, the flags that it needs and those that it takes.
 SOURCES = {
-    "digits": _source("image.digits", "", _HOLD_OUT, **_IN_ORDER),
-    "mnist": _source("image.idx", "source", _HOLD_OUT, **_IN_ORDER),
-    "fashion_mnist": _source("image.idx", "source", _HOLD_OUT, **_IN_ORDER),
-    "cifar10": _source("image.cifar", "source", _HOLD_OUT, **_IN_ORDER),
-    "cifar100": _source("image.cifar", "source", _HOLD_OUT, **_IN_ORDER),
-    "image_folder": _source("image.image_files", "source", f"class_names {_IMAGES}"),
+    "digits": _source("image.digits", _HOLD_OUT, needs="", **_IN_ORDER),
+    "mnist": _source("image.idx", _HOLD_OUT, **_IN_ORDER),
+    "fashion_mnist": _source("image.idx", _HOLD_OUT, **_IN_ORDER),
+    "cifar10": _source("image.cifar", _HOLD_OUT, **_IN_ORDER),
+    "cifar100": _source("image.cifar", _HOLD_OUT, **_IN_ORDER),
+    "image_folder": _source("image.image_files", f"class_names {_IMAGES}"),
     "image_csv": _source(
-        "image.image_files", "source csv", f"image_column {_LABELS} {_TABLE} {_IMAGES}"
+        "image.image_files", f"image_column {_LABELS} {_TABLE} {_IMAGES}", needs="source csv"
     ),
-    "coco": _source(
-        "image.coco", "source", f"annotations max_boxes {_ANNOTATED}", tasks=ANNOTATION_TASKS
-    ),
+    "coco": _source("image.coco", f"annotations max_boxes {_ANNOTATED}", tasks=ANNOTATION_TASKS),
     "voc": _source(
         "image.voc",
-        "source",
         f"max_boxes box_origin xml_folder encoding {_MASKS} {_ANNOTATED}",
         tasks=ANNOTATION_TASKS,
     ),
     "image_masks": _source(
         "image.image_masks",
-        "source",
         f"{_MASKS} image_suffix mask_suffix {_ANNOTATED}",
         tasks=ANNOTATION_TASKS[1:],
     ),
     "parallel_text": _source(
-        "text.parallel_text", "source languages", f"encoding split_files {_SUBWORDS}", "subwords"
+        "text.parallel_text",
+        f"encoding split_files {_SUBWORDS}",
+        "subwords",
+        needs="source languages",
     ),
     "squad": _source(
         "text.squad",
-        "source",
         f"doc_stride max_query_length split_files {_BERT}",
         "squad_encode",
         defaults={"max_length": 384},
     ),
     "text_files": _source(
         "text.text_files",
-        "source text_columns",
         f"{_LABELS} split_files {_TABLE} {_TEXT}",
         "token_rows",
+        needs="source text_columns",
         tasks=("classification", "regression"),
     ),
     "token_files": _source(
         "text.token_files",
-        "source",
         f"columns text_columns label_columns split_files encoding {_BERT}",
         "token_files",
     ),
     "pretraining_text": _source(  # its encoder shuffles
         "text.pretraining_text",
-        "source",
         f"{_PAIRS} encoding split_files {_BERT}",
         "pretraining_rows",
         **_IN_ORDER,
     ),
-    "text_folder": _source(
-        "text.text_folder", "source", f"class_names encoding {_TEXT}", "token_rows"
-    ),
-    "imdb": _source("text.imdb", "source", f"encoding {_TEXT}", "token_rows"),
-    "trec": _source("text.trec", "source", f"encoding {_TEXT}", "token_rows"),
+    "text_folder": _source("text.text_folder", f"class_names encoding {_TEXT}", "token_rows"),
+    "imdb": _source("text.imdb", f"encoding {_TEXT}", "token_rows"),
+    "trec": _source("text.trec", f"encoding {_TEXT}", "token_rows"),
     **{
-        name: _source("text.glue", "source", _TEXT, "token_rows")
+        name: _source("text.glue", _TEXT, "token_rows")
         for name in ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli")
     },
     "ratings": _source(
         "tables.ratings",
-        "source",
         "user_column item_column rating_column time_column name skip seed validation_fraction "
         f"{_TABLE}",
     ),
     "criteo": _source(
         "tables.criteo",
-        "source",
         "min_frequency hash_rows max_rows split_files name skip validation_fraction test_fraction",
         holds_out=True,
         **_IN_ORDER,
     ),
-    "audio_folder": _source(
-        "audio.labelled_recordings", "source", f"class_names {_AUDIO}", defaults=_WORDS
-    ),
+    "audio_folder": _source("audio.labelled_recordings", f"class_names {_AUDIO}", defaults=_WORDS),
     "audio_csv": _source(
         "audio.labelled_recordings",
-        "source csv",
         f"audio_column {_LABELS} {_TABLE} {_AUDIO}",
+        needs="source csv",
         defaults=_WORDS,
     ),
     "fsdd": _source(
-        "audio.fsdd", "source", f"test_speaker {_AUDIO}", defaults={"sample_rate": 8000, **_WORDS}
+        "audio.fsdd", f"test_speaker {_AUDIO}", defaults={"sample_rate": 8000, **_WORDS}
     ),
     "speech_manifest": _source(
         "audio.speech_manifest",
-        "source",
         "vocabulary lower_case audio_folder audio_column text_columns group_column split_column "
         f"split_files {_TABLE} {_AUDIO}",
     ),
-    "tfds": _source("image.tfds", "", f"source image_size {_PIXELS}", **_IN_ORDER),
+    "tfds": _source("image.tfds", f"source image_size {_PIXELS}", needs="", **_IN_ORDER),
 }
 # A function of the user, package.module:FUNCTION.
-_CUSTOM = _source("convert.custom", "name", f"source channels pixel_range {_HOLD_OUT}")
+_CUSTOM = _source("convert.custom", f"source channels pixel_range {_HOLD_OUT}", needs="name")
 
 
 def source_of(dataset: str) -> Source | None:

@@ -6,12 +6,11 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 
-from common.names import is_line, missing_label, normalized, one_number, printable, sorted_labels
+from common.names import is_line, missing_label, normalized, one_number, sorted_labels
 from input_fns import DataError
-from input_fns.convert import tables
+from input_fns.convert import split_names, tables
 from input_fns.convert.options import Options
 from input_fns.convert.source import chosen
-from input_fns.convert.split_names import rows_of_splits
 from input_fns.convert.tables import Table, listed
 
 _LONGEST_LABEL = 1000  # characters
@@ -37,7 +36,9 @@ def find(
     given = normalized(given)
     if given:
         if given not in columns:
-            raise DataError(f"{path} has no column '{given}' (--{flag}); {describe(columns)}")
+            raise DataError(
+                f"{path} has no column '{given}' (--{flag}); {tables.describe(columns)}"
+            )
         return given
     found = [name for name in columns if _key(name) in usual]
     if len(found) > 1:
@@ -58,18 +59,10 @@ def require(
     found = find(path, columns, usual, flag, given)
     if found is None:
         raise DataError(
-            f"{path} has no column {' or '.join(map(repr, usual[:3]))}; {describe(columns)}. Name "
-            f"the column with --{flag}"
+            f"{path} has no column {' or '.join(map(repr, usual[:3]))}; "
+            f"{tables.describe(columns)}. Name the column with --{flag}"
         )
     return found
-
-
-def describe(columns: Sequence[str]) -> str:
-    """Returns the end of an error: the columns, and what to do if they are no header."""
-    return (
-        f"it has: {printable(listed(columns))}. If its first line is not a header, name the "
-        "columns with --columns"
-    )
 
 
 def _key(name):
@@ -80,10 +73,13 @@ def split_tables(options: Options) -> dict[str, Table]:
     """Returns `{split: table}` of the tables of --source, by their names or by --split_column.
 
     Raises:
-      DataError: see `tables.find_files` and `by_column`.
+      DataError: see `split_names.find_files` and `by_column`.
     """
     if not options.split_column:
-        found = tables.find_files(options)
+        if options.split_files:
+            found = split_names.find_files(options, tables.EXTENSIONS)
+        else:
+            found = split_names.by_split(tables.named_files(options), options)
         return {split: tables.read_with(options, path) for split, path in found.items()}
     splits: dict[str, Table] = {}
     for path in tables.named_files(options).values():
@@ -102,7 +98,10 @@ def by_column(table: Table, options: Options) -> dict[str, Table]:
     """
     values = table.cleaned(options.split_column)
     where = f"{table.path}, column '{options.split_column}'"
-    return {split: take(table, rows) for split, rows in rows_of_splits(values, where).items()}
+    return {
+        split: take(table, rows)
+        for split, rows in split_names.rows_of_splits(values, where).items()
+    }
 
 
 def take(table: Table, rows: Sequence[int]) -> Table:

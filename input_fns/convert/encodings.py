@@ -58,21 +58,13 @@ def split_mark(start: bytes) -> tuple[str, int]:
 
 
 def name_of(encoding: str | None) -> str:
-    """Returns the name of the encoding of bytes without a byte order mark.
-
-    Args:
-      encoding: value of --encoding, or "" or None for UTF-8.
-    """
+    """Returns the name of an encoding of bytes without a byte order mark; UTF-8 for "" or None."""
     name = codecs.lookup(encoding or "utf-8").name
     return f"{name}-le" if name in ("utf-16", "utf-32") else name
 
 
 def is_western(pieces: Iterable[bytes]) -> bool:
-    """Whether bytes that are not UTF-8 are evidently text in Windows-1252.
-
-    Args:
-      pieces: the bytes of a file, in order.
-    """
+    """Whether the bytes of a file that is not UTF-8 are evidently text in Windows-1252."""
     size = high = runs = alone = utf8 = odd = 0
     for piece in pieces:
         found = _RUN.findall(piece)
@@ -86,7 +78,7 @@ def is_western(pieces: Iterable[bytes]) -> bool:
         high += sum(map(len, found))
         runs += len(found)
         alone += sum(len(run) == 1 for run in found)
-        utf8 += sum(map(_is_utf8, found))
+        utf8 += sum(map(is_utf8, found))
     if not runs or utf8 > _SOME * runs:  # UTF-8 with some broken characters
         return False
     if high <= _FEWEST * size:
@@ -96,21 +88,17 @@ def is_western(pieces: Iterable[bytes]) -> bool:
     return high <= _MANY * size and alone >= 0.6 * runs and odd <= 0.02 * high
 
 
-def _is_utf8(run):
+def is_utf8(data: bytes) -> bool:
+    """Whether bytes are valid UTF-8."""
     try:
-        run.decode()
+        data.decode()
     except UnicodeDecodeError:
         return False
     return True
 
 
 def error(
-    path: str,
-    data: bytes,
-    problem: UnicodeError,
-    name: str,
-    has_flag: bool,
-    lines_before: int = 0,
+    path: str, data: bytes, problem: UnicodeError, name: str, has_flag: bool, lines_before: int = 0
 ) -> DataError:
     """Returns the error for bytes that have no text.
 
@@ -126,10 +114,10 @@ def error(
         return DataError(f"{path}: no {name} ({shown(str(problem))}). {_advice(data, has_flag)}")
     line = lines_before + _count_lines(data[: problem.start], name) + 1
     name = "UTF-8" if name == "utf-8" else name
-    where = f"{path}, line {line}"
-    if not lines_before:
-        where = f"{where}, byte {problem.start}"
-    return DataError(f"{where}: no {name} ({problem.reason}). {_advice(data, has_flag)}")
+    place = "" if lines_before else f", byte {problem.start}"
+    return DataError(
+        f"{path}, line {line}{place}: no {name} ({problem.reason}). {_advice(data, has_flag)}"
+    )
 
 
 def _count_lines(data, name):

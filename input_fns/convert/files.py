@@ -9,12 +9,13 @@ import contextvars
 import gzip
 import itertools
 import lzma
+import os
 import zlib
 from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from common import files, folders
+from common import files, folders, names
 from input_fns import DataError
 from input_fns.convert import encodings
 from input_fns.core import memory
@@ -36,11 +37,7 @@ _MAX_LINE_BYTES = 2**26
 
 @contextlib.contextmanager
 def recording(progress: Callable[[str], None] = lambda line: None) -> Iterator[set[str]]:
-    """Yields the set of the paths that this module opens in the `with` block.
-
-    Args:
-      progress: function that prints a line, of each `note` once.
-    """
+    """Yields the set of the paths that this module opens; `progress` prints each note once."""
     paths: set[str] = set()
     token, before = _opened_paths.set(paths), _notes.set((progress, set()))
     try:
@@ -64,6 +61,17 @@ def note_western(path: str) -> None:
         f"{path} is not UTF-8: read as Windows-1252 (cp1252). If letters are wrong, name its "
         "encoding with --encoding"
     )
+
+
+def open_file(path: str):
+    """Opens a file to read bytes, local or gs://.
+
+    Raises:
+      OSError, OpError: it is missing or not a file.
+    """
+    if not names.is_remote(path) and os.path.exists(path) and not os.path.isfile(path):
+        raise OSError("it is not a file")  # such as a pipe, which never ends
+    return files.open_bytes(path)
 
 
 def read_bytes(path: str) -> bytes:
@@ -260,11 +268,7 @@ def read_lines(path: str, encoding: str | None = None) -> list[bytes]:
 
 def _in_utf8(path, data, encoding):
     """Returns the bytes of a text in UTF-8, without a copy if they are; see `decode`."""
-    try:
-        is_utf8 = not encoding and not encodings.split_mark(data)[0] and bool(data.decode())
-    except UnicodeDecodeError:
-        is_utf8 = False
-    if is_utf8:
+    if data and not encoding and not encodings.split_mark(data)[0] and encodings.is_utf8(data):
         encodings.check_start(path, data, encoding is not None)
         return data
     return decode(path, data, encoding).encode()

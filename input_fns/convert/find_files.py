@@ -97,10 +97,6 @@ class FinderByName:
     def find(self, where: str, name: str) -> str | None:
         """Returns the path of a file, or None if it is not there.
 
-        Args:
-          where: place of the name, for errors.
-          name: name in a table.
-
         Raises:
           DataError: several files have the name.
         """

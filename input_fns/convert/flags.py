@@ -93,10 +93,12 @@ def _check_list(values):
 
 _CHECKED_BELOW = ("mode", "dataset", "encoding", "delimiter", "class_names", "pixel_range")
 for _name in FLAGS:
-    _kind = FLAGS[_name].flag_type()
-    if _name not in _CHECKED_BELOW and _kind in ("string", "comma separated list of strings"):
-        _check = _check_text if _kind == "string" else _check_list
-        flags.register_validator(_name, _check, flag_values=FLAGS)
+    if _name in _CHECKED_BELOW:
+        continue
+    if isinstance(FLAGS[_name].value, list):
+        flags.register_validator(_name, _check_list, flag_values=FLAGS)
+    elif FLAGS[_name].flag_type() == "string":
+        flags.register_validator(_name, _check_text, flag_values=FLAGS)
 
 
 @flags.validator("class_names", flag_values=FLAGS)

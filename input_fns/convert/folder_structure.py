@@ -63,20 +63,9 @@ class Reader:
     """Reads the structure of a source."""
 
     def __init__(
-        self,
-        options: Options,
-        noun: str,
-        extensions: tuple[str, ...],
-        ignored: Collection[str] = (),
+        self, options: Options, noun: str, extensions: tuple[str, ...], ignored: Collection[str]
     ):
-        """Takes how to read it.
-
-        Args:
-          options: `source`, `skip` and `class_names` are used.
-          noun: what the files are, for errors.
-          extensions: ends of their names, in lower case.
-          ignored: names of folders that are not classes.
-        """
+        """Takes the arguments of `class_folders.find`."""
         self._options, self._noun = options, noun
         self._extensions, self._ignored = extensions, ignored
         self._where = f"--source={options.source}"

@@ -81,11 +81,7 @@ def check_groups(splits: Mapping[str, RawSplit], options: Options) -> None:
 
 
 def require_groups_matter(splits: Mapping[str, RawSplit], options: Options) -> None:
-    """Checks that --group_column decides something, if it is given.
-
-    Args:
-      splits: the final splits.
-      options: `group_column` is used.
+    """Checks that --group_column decides something of the final splits, if it is given.
 
     Raises:
       DataError: there is only "train", or everything else.

@@ -64,12 +64,7 @@ def files(
 
 
 def hint_of_folder(options: Options, is_wanted: Callable[[str], object]) -> str:
-    """Returns the end of an error that names the folder below --source with the files, or "".
-
-    Args:
-      options: `source` and `skip` are used.
-      is_wanted: whether a path is that of a file that a source reads.
-    """
+    """Returns the end of an error that names the folder below --source of wanted files, or ""."""
     for path in files(options.source, options):
         folder, below = os.path.split(path)
         if not is_wanted(path):

@@ -18,10 +18,6 @@ def read(
 ) -> tuple[tuple[str, ...], list[Sequence[str | None]], list[int], str]:
     """Returns the names of the columns, the rows, their numbers and what these count.
 
-    Args:
-      path: local or gs://.
-      encoding: see `files.decode`.
-
     Raises:
       DataError: the file is missing or not JSON, or an item is not an object.
     """

@@ -13,10 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from common import folders
-from common.names import (
-    normalized,
-    printable,
-)
+from common.names import normalized, printable
 from input_fns import DataError
 from input_fns.convert import columns, files, split_names, tables
 from input_fns.convert.class_folders import Found, LabelledFiles
@@ -99,7 +96,7 @@ def read(options: Options, kind: Kind) -> Found:
     )
     for name in filter(None, (file_column, *chosen.values(), *label_columns)):
         if name not in rows.columns:
-            raise DataError(f"{rows.path} has no column '{name}'; {columns.describe(names_of)}")
+            raise DataError(f"{rows.path} has no column '{name}'; {tables.describe(names_of)}")
     if not rows.where or not label_columns:
         raise DataError(
             f"{rows.path} has {len(rows.where)} rows and {len(label_columns)} label columns; its "

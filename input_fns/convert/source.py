@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -109,6 +109,13 @@ def chosen(values: Any, indices: Sequence[int] | slice) -> Any:
     if isinstance(values, list) and not isinstance(indices, slice):
         return [values[i] for i in indices]
     return None if values is None else values[indices]
+
+
+def numbered(values: Iterable[Hashable], size: int) -> np.ndarray:
+    """Returns the number of each value by first appearance, int64 `[size]`: equal ones are one."""
+    number_of: dict[Hashable, int] = {}
+    numbers = (number_of.setdefault(value, len(number_of)) for value in values)
+    return np.fromiter(numbers, np.int64, size)
 
 
 @dataclasses.dataclass(frozen=True)

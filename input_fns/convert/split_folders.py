@@ -96,12 +96,7 @@ def _matching(folder, part, options):
 
 
 def require_known(found: Found, extensions: tuple[str, ...], options: Options) -> None:
-    """Checks that no folder beside those of the splits has files of a kind.
-
-    Args:
-      found: folders of splits, and others.
-      extensions: ends of the names of the files, in lower case.
-      options: `skip` is used.
+    """Checks that no folder beside those of the splits has files with these extensions.
 
     Raises:
       DataError: a folder of another name has such files.
@@ -134,7 +129,7 @@ def require_none_inside(folder: str, stems: Iterable[str], flag: str) -> None:
     Args:
       folder: their folder.
       stems: their paths below it.
-      flag: flag that names folders of splits, for the error.
+      flag: flag that names folders of splits.
 
     Raises:
       DataError: a folder has the name of a split.

@@ -96,10 +96,6 @@ def _add(names, split, name, where):
 def rows_of_splits(values: Sequence[str], where: str) -> dict[str, np.ndarray]:
     """Returns `{split: indices}` of the values of a column; "Train" and "train " are one split.
 
-    Args:
-      values: name of the split of each row.
-      where: see `split_names`.
-
     Raises:
       DataError: see `split_names`.
     """

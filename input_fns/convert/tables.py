@@ -16,7 +16,7 @@ from common import folders
 from common.names import normalized, repeated, shown
 from input_fns import DataError
 from input_fns.convert import delimited, inventory, json_rows, split_names
-from input_fns.convert.files import iterate_lines, split_packed
+from input_fns.convert.files import split_packed
 from input_fns.convert.options import Options
 
 _JSON = (".jsonl", ".ndjson", ".json")
@@ -77,7 +77,7 @@ class Table:
         if name not in self.columns:
             if not self.columns:
                 raise DataError(f"{self.path} is empty")
-            raise DataError(f"{self.path} has no column '{name}'; {self._describe()}")
+            raise DataError(f"{self.path} has no column '{name}'; {describe(self.columns)}")
         number = self.columns.index(name)
         return [row[number] for row in self.rows]
 
@@ -95,11 +95,13 @@ class Table:
             for value in self.column(name)
         ]
 
-    def _describe(self):
-        return (
-            f"it has: {listed(self.columns)}. If its first line is not a header, name the columns "
-            "with --columns"
-        )
+
+def describe(columns: Sequence[str]) -> str:
+    """Returns the end of an error: the columns, and what to do if they are no header."""
+    return (
+        f"it has: {listed(columns)}. If its first line is not a header, name the columns with "
+        "--columns"
+    )
 
 
 def listed(columns: Sequence[str]) -> str:
@@ -127,22 +129,6 @@ def named_files(options: Options) -> dict[str, str]:
         has_splits = any(e == ".json" and split_names.split_in(stem) for stem, e in stems)
         extensions = EXTENSIONS[:-1] if has_others and not has_splits else EXTENSIONS
     return split_names.named_files(options, extensions)
-
-
-def find_files(options: Options) -> dict[str, str]:
-    """Returns `{split: path}` of the tables of --source; see `split_names.find_files`."""
-    if options.split_files:
-        return split_names.find_files(options, EXTENSIONS)
-    return split_names.by_split(named_files(options), options)
-
-
-def first_row(path: str) -> list[str]:
-    """Returns the values of the first line of a .tsv; [""] if it is empty.
-
-    Raises:
-      DataError: the file is missing or its first line not UTF-8.
-    """
-    return next(iterate_lines(path), "").split("\t")
 
 
 def read_with(options: Options, path: str) -> Table:

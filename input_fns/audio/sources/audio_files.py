@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import math
-import os
 
 import numpy as np
 
 from common import folders
 from input_fns.audio.sources import compressed_audio, wav
+from input_fns.convert import files
 
 _SCALE = 2**15  # of 16-bit samples
 # Seconds by which the length of a recording may differ in a table, which has rounded numbers.
@@ -75,7 +74,8 @@ def read(item: str | Segment, sample_rate: int, max_seconds: float) -> np.ndarra
     def choose(num_samples, rate):
         return _choose(segment, num_samples, rate, max_seconds)
 
-    with _opened(segment.path) as (file, num_bytes):
+    with files.open_file(segment.path) as file:
+        num_bytes = folders.num_bytes(segment.path)
         start = file.read(wav.MAX_HEADER_BYTES)
         kind = compressed_audio.kind_of(start)
         if kind:
@@ -94,13 +94,7 @@ def read(item: str | Segment, sample_rate: int, max_seconds: float) -> np.ndarra
 
 
 def _choose(segment, num_samples, rate, max_seconds):
-    """Returns the first sample to read and their number.
-
-    Args:
-      segment: the part of the recording.
-      num_samples: samples of each channel in the file.
-      rate: Hz.
-      max_seconds: length of the longest recording.
+    """Returns the first sample of a segment of a file, and their number.
 
     Raises:
       ValueError: the segment is not in the recording, or there are too many samples.
@@ -119,22 +113,6 @@ def _choose(segment, num_samples, rate, max_seconds):
     if count > max_seconds * rate:
         raise ValueError(f"it has {count / rate:.2f} s, above --max_seconds={max_seconds:g}")
     return first, count
-
-
-@contextlib.contextmanager
-def _opened(path):
-    """Yields a file object and the size of the file."""
-    if folders.is_remote(path):
-        import tensorflow as tf  # for remote files only: worker processes start faster without it
-
-        num_bytes = tf.io.gfile.stat(path).length
-        with tf.io.gfile.GFile(path, "rb") as file:
-            yield file, num_bytes
-        return
-    if os.path.exists(path) and not os.path.isfile(path):  # such as a pipe, which never ends
-        raise OSError("it is not a file")
-    with open(path, "rb") as file:
-        yield file, os.fstat(file.fileno()).st_size
 
 
 def resample(samples: np.ndarray, rate: int, new_rate: int) -> np.ndarray:

@@ -48,11 +48,6 @@ class RecordingFinder:
             if not folders.is_folder(self._root):
                 raise DataError(f"--audio_folder: {self._root} is not a folder")
 
-    def column_of(self, table: Table) -> str:
-        """Returns the column of the file names."""
-        given = self._options.audio_column
-        return columns.require(table.path, table.columns, USUAL, "audio_column", given)
-
     def find(self, table: Table) -> tuple[np.ndarray, np.ndarray | None]:
         """Returns the recordings of a table.
 
@@ -63,7 +58,8 @@ class RecordingFinder:
         Raises:
           DataError: a row names no recording, or one outside of the folder; or all are missing.
         """
-        name_of = self.column_of(table)
+        given = self._options.audio_column
+        name_of = columns.require(table.path, table.columns, USUAL, "audio_column", given)
         names = table.cleaned(name_of)
         paths, outside, first_of = [], [], {}
         num_found = 0
@@ -191,10 +187,7 @@ def _check_parts(table, names):
 
 
 def check_splits(splits: Mapping[str, tuple[Sequence[str], recordings.Recordings]]) -> None:
-    """Checks that no recording is in two splits, which would train on what is evaluated.
-
-    Args:
-      splits: `{name: (place of each row, recordings)}`.
+    """Checks that no recording is in two splits `{name: (place of each row, recordings)}`.
 
     Raises:
       DataError: a recording is in two splits.

@@ -35,7 +35,7 @@ def with_boxes(
     left_out: LeftOut | None = None,
     left_out_paths: Mapping[str, str] = MappingProxyType({}),
 ) -> RawDataset:
-    """Returns a data set for detection.
+    """Returns a data set for detection. The writer counts what it stores.
 
     Args:
       options: options of the converter.
@@ -82,7 +82,7 @@ def with_boxes(
         files=files,
         labels=LABELS_OF_BOXES,
         properties=properties,
-        kind=_annotations("detection", class_names, max_boxes),
+        kind=Annotations("detection", tuple(class_names), max_boxes, {}),
         left_out=left_out,
         left_out_paths=dict(left_out_paths),
     )
@@ -139,23 +139,18 @@ def with_masks(
 ) -> RawDataset:
     """Returns a data set for segmentation; see `with_boxes`."""
     _require_one_split(images)
+    splits = {
+        split: ImagesWithMasks(_objects(items), options, rules) for split, items in images.items()
+    }
     return RawDataset(
         options.dataset,
         (),
-        {
-            split: ImagesWithMasks(_objects(items), options, rules)
-            for split, items in images.items()
-        },
+        splits,
         labels=("mask",),
-        kind=_annotations("segmentation", rules.class_names, 0),
+        kind=Annotations("segmentation", rules.class_names, 0, {}),
         left_out=left_out or LeftOut(),
         left_out_paths=dict(left_out_paths),
     )
-
-
-def _annotations(task, class_names, max_boxes):
-    """Returns metadata without counts: the writer counts what it stores."""
-    return Annotations(task, tuple(class_names), max_boxes, {})
 
 
 def _objects(items):

@@ -20,13 +20,7 @@ NO_SIZE = "of an image whose annotations have no size"
 def size_of(path: str, options: Options, notes: Notes) -> tuple[int, int]:
     """Returns the height and width of an image file whose annotations do not state them.
 
-    Args:
-      path: local or gs://.
-      options: options of the converter.
-      notes: gets the reason `NO_SIZE`.
-
-    Returns:
-      (0, 0) if it cannot be read: it will not be stored.
+    (0, 0) if it cannot be read: it will not be stored. `notes` gets the reason `NO_SIZE`.
     """
     notes.corrected[NO_SIZE] += 1
     image = _read_image(path, options)

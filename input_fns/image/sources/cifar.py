@@ -79,11 +79,10 @@ def _unpickle(path, data):
     return value
 
 
-def _names_from_text(path, data):
-    return decode(path, data).split()
-
-
-def _names_from_pickle(path, data):
+def _names(path, data):
+    """Returns the class names of CIFAR-100 in a text or a pickle."""
+    if path.endswith(".txt"):
+        return decode(path, data).split()
     found = _unpickle(path, data).get(_FINE_LABEL_NAMES)
     if not isinstance(found, list) or not all(isinstance(name, bytes) for name in found):
         raise DataError(f"{path} has no list of names {_FINE_LABEL_NAMES}")
@@ -94,38 +93,24 @@ _CIFAR10 = tuple(f"data_batch_{i}" for i in range(1, 6))
 _VERSIONS = {
     "cifar10": (
         _Version(
-            "cifar-10-batches-bin",
-            "cifar-10-binary.tar.gz",
-            tuple(f"{name}.bin" for name in _CIFAR10),
-            "test_batch.bin",
-            "",
-            lambda path, data: _parse_binary(path, data, 1),
+            *("cifar-10-batches-bin", "cifar-10-binary.tar.gz"),
+            *(tuple(f"{name}.bin" for name in _CIFAR10), "test_batch.bin", ""),
+            functools.partial(_parse_binary, label_bytes=1),
         ),
         _Version(
-            "cifar-10-batches-py",
-            "cifar-10-python.tar.gz",
-            _CIFAR10,
-            "test_batch",
-            "",
-            lambda path, data: _parse_python(path, data, b"labels"),
+            *("cifar-10-batches-py", "cifar-10-python.tar.gz", _CIFAR10, "test_batch", ""),
+            functools.partial(_parse_python, key=b"labels"),
         ),
     ),
     "cifar100": (
         _Version(
-            "cifar-100-binary",
-            "cifar-100-binary.tar.gz",
-            ("train.bin",),
-            "test.bin",
-            "fine_label_names.txt",
-            lambda path, data: _parse_binary(path, data, 2),
+            *("cifar-100-binary", "cifar-100-binary.tar.gz"),
+            *(("train.bin",), "test.bin", "fine_label_names.txt"),
+            functools.partial(_parse_binary, label_bytes=2),
         ),
         _Version(
-            "cifar-100-python",
-            "cifar-100-python.tar.gz",
-            ("train",),
-            "test",
-            "meta",
-            lambda path, data: _parse_python(path, data, b"fine_labels"),
+            *("cifar-100-python", "cifar-100-python.tar.gz", ("train",), "test", "meta"),
+            functools.partial(_parse_python, key=b"fine_labels"),
         ),
     ),
 }
@@ -158,13 +143,9 @@ def read(options: Options) -> RawDataset:
         )
     names = _CIFAR10_NAMES.split()
     if version.class_names:
-        parse = _names_from_text if version.class_names.endswith(".txt") else _names_from_pickle
-        names = parse(version.class_names, files(version.class_names))
-    return RawDataset(
-        options.dataset,
-        tuple(names),
-        {"train": _join(batches[:-1]), "test": _join(batches[-1:])},
-    )
+        names = _names(version.class_names, files(version.class_names))
+    splits = {"train": _join(batches[:-1]), "test": _join(batches[-1:])}
+    return RawDataset(options.dataset, tuple(names), splits)
 
 
 def _join(batches):

@@ -85,15 +85,12 @@ def _number_images(found):
 
     Ids that are integers are the numbers; no ids are returned then.
     """
-    ids = [image.stored_id for one in found.values() for image in one.images]
-    if all(isinstance(number, int) and number == key for number, key in zip(ids, _keys(found))):
+    images = [image for one in found.values() for image in one.images]
+    if all(isinstance(image.stored_id, int) and image.stored_id == image.id for image in images):
         return {split: [image.id for image in one.images] for split, one in found.items()}, ()
     counter = itertools.count(1)
-    return {split: [next(counter) for _ in one.images] for split, one in found.items()}, ids
-
-
-def _keys(found):
-    return (image.id for one in found.values() for image in one.images)
+    numbers = {split: [next(counter) for _ in one.images] for split, one in found.items()}
+    return numbers, [image.stored_id for image in images]
 
 
 def _paths(options, split, instances):

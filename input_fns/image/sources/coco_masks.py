@@ -65,7 +65,7 @@ def draw(objects: Objects, size: tuple[int, int], notes: Notes) -> np.ndarray:
 
     Args:
       objects: the objects.
-      size: height and width.
+      size: height and width of the mask.
       notes: counts of what is corrected or left out; gets those of `objects`, too.
 
     Raises:

@@ -8,15 +8,16 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import io
-import os
 import struct
 import warnings
 import zlib
 
 from PIL import Image, features
 
+from common import names
 from common.names import printable
 from input_fns import DataError
+from input_fns.convert import files
 from input_fns.image.sources import deep_images
 from input_fns.image.sources.deep_images import PixelRangeError
 
@@ -231,22 +232,12 @@ def bytes_of(name: str) -> bytes:
     Raises:
       OSError, ValueError: it is missing, empty or not a file.
     """
-    data = _read_bytes(name)
+    with files.open_file(name) as file:
+        # A remote file allocates the requested size.
+        data = file.read(-1 if names.is_remote(name) else _MAX_BYTES)
     if not data:
         raise ValueError("it is empty")
     return data
-
-
-def _read_bytes(name):
-    if "://" in name:
-        import tensorflow as tf  # for remote files only
-
-        with tf.io.gfile.GFile(name, "rb") as file:
-            return file.read()
-    if os.path.exists(name) and not os.path.isfile(name):  # such as a pipe, which never ends
-        raise OSError("it is not a file")
-    with open(name, "rb") as file:
-        return file.read(_MAX_BYTES)
 
 
 def _in_mode(image, mode):

@@ -106,12 +106,8 @@ def levels_of(image: Image.Image, data: bytes) -> Levels | None:
     significant = _OME_BITS.search(str(tags.get(_DESCRIPTION, "")))
     if significant and kind == "uint" and 0 < int(significant[1]) <= width:
         known = (0, 2 ** int(significant[1]) - 1)
-    return Levels(
-        f"{kind}{width}",
-        stated=stated,
-        known=known,
-        is_inverted=tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO,
-    )
+    is_inverted = tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO
+    return Levels(f"{kind}{width}", stated=stated, known=known, is_inverted=is_inverted)
 
 
 def _png_chunk(data, name):

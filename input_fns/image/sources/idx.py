@@ -23,16 +23,8 @@ from input_fns.core import memory
 CLASS_NAMES = {
     "mnist": tuple(str(digit) for digit in range(10)),
     "fashion_mnist": (
-        "T-shirt/top",
-        "Trouser",
-        "Pullover",
-        "Dress",
-        "Coat",
-        "Sandal",
-        "Shirt",
-        "Sneaker",
-        "Bag",
-        "Ankle boot",
+        *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
+        *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
     ),
 }
 _PREFIXES = {"train": "train", "test": "t10k"}

@@ -47,7 +47,9 @@ def find(options: Options, images: dict[str, list[mask_files.Item]]) -> Rules:
     Raises:
       DataError: the classes are unknown, or do not fit the masks.
     """
-    sample = [item.mask for items in images.values() for item in _spread(items)]
+    sample = [
+        item.mask for items in images.values() for item in items[:: max(1, len(items) // _SAMPLE)]
+    ]
     counts, has_colors = mask_files.count_values(sample)
     given = [_value("mask_values", value) for value in options.mask_values]
     if given and all(is_color for _, is_color in given):
@@ -97,12 +99,7 @@ def _values(names, table, counts, has_colors, options):
             )
         return [table[name] for name in names]
     colors = set(counts) - {_BLACK}
-    if (
-        len(names) == 2
-        and names[0].lower() in _BACKGROUNDS
-        and len(counts) == 2
-        and len(colors) == 1
-    ):
+    if len(names) == len(counts) == 2 and names[0].lower() in _BACKGROUNDS and len(colors) == 1:
         return [_BLACK, *colors]
     raise DataError(
         f"the masks have colors instead of numbers: {_listed(counts, has_colors)}. Name the color "
@@ -214,10 +211,6 @@ def _value(flag, value):
             f"--{flag}: {value!a} is not an integer from 0 to 65535, or a color #rrggbb"
         )
     return int(value), False
-
-
-def _spread(items):
-    return list(items)[:: max(1, len(items) // _SAMPLE)]
 
 
 def _listed(counts, has_colors):

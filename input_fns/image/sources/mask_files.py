@@ -93,12 +93,7 @@ class StoredMask:
 def read_mask(
     source: str | coco_masks.Objects, image: decoded_images.StoredImage, rules: Rules
 ) -> StoredMask:
-    """Reads the mask of an image.
-
-    Args:
-      source: path of the mask, or the objects.
-      image: the image.
-      rules: how to read the mask.
+    """Reads the mask of an image from a file, or draws its objects.
 
     Raises:
       ValueError: it is missing or invalid.

@@ -6,6 +6,7 @@ arbitrary memory. This stack machine implements the opcodes of plain data and ca
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import math
 import pickletools
@@ -22,19 +23,19 @@ class PickleError(ValueError):
     """A pickle is invalid, or has unsupported contents."""
 
 
+@dataclasses.dataclass(frozen=True)
 class _Function:
     """Placeholder of a function or class that a pickle names."""
 
-    def __init__(self, name):
-        self.name = name
+    name: str
 
 
 _FUNCTIONS = {
-    ("numpy.core.multiarray", "_reconstruct"): _Function("_reconstruct"),
-    ("numpy._core.multiarray", "_reconstruct"): _Function("_reconstruct"),
-    ("numpy", "ndarray"): _Function("ndarray"),
-    ("numpy", "dtype"): _Function("dtype"),
-    ("_codecs", "encode"): _Function("encode"),
+    ("numpy.core.multiarray", "_reconstruct"),
+    ("numpy._core.multiarray", "_reconstruct"),
+    ("numpy", "ndarray"),
+    ("numpy", "dtype"),
+    ("_codecs", "encode"),
 }
 
 
@@ -124,6 +125,7 @@ _VALUES = (
     *("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8"),
 )
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+_EMPTY = {"EMPTY_LIST": list, "EMPTY_TUPLE": tuple, "EMPTY_DICT": dict}
 _NOTHING = ("PROTO", "FRAME")
 
 
@@ -150,8 +152,14 @@ class _Machine:
             push(argument)
         elif name in _CONSTANTS:
             push(_CONSTANTS[name])
+        elif name in _EMPTY:
+            push(_EMPTY[name]())
         elif name == "MARK":
             push(_MARK)
+        elif name in ("LIST", "TUPLE"):
+            push(_EMPTY[f"EMPTY_{name}"](self._since_mark()))
+        elif name in ("TUPLE1", "TUPLE2", "TUPLE3"):
+            push(tuple([self.pop() for _ in range(int(name[-1]))][::-1]))
         elif name in ("GET", "BINGET", "LONG_BINGET"):
             push(self._memo[argument])
         elif name in ("PUT", "BINPUT", "LONG_BINPUT"):
@@ -171,12 +179,6 @@ class _Machine:
         self._stack.pop()
         return values[::-1]
 
-    def _empty_list(self, argument):
-        self._stack.append([])
-
-    def _list(self, argument):
-        self._stack.append(self._since_mark())
-
     def _append(self, argument):
         self._extend([self.pop()])
 
@@ -187,26 +189,6 @@ class _Machine:
         if type(self._stack[-1]) is not list:
             raise PickleError("it appends to what is not a list")
         self._stack[-1].extend(values)
-
-    def _empty_tuple(self, argument):
-        self._stack.append(())
-
-    def _tuple(self, argument):
-        self._stack.append(tuple(self._since_mark()))
-
-    def _tuple1(self, argument):
-        self._stack.append((self.pop(),))
-
-    def _tuple2(self, argument):
-        b, a = self.pop(), self.pop()
-        self._stack.append((a, b))
-
-    def _tuple3(self, argument):
-        c, b, a = self.pop(), self.pop(), self.pop()
-        self._stack.append((a, b, c))
-
-    def _empty_dict(self, argument):
-        self._stack.append({})
 
     def _dict(self, argument):
         values = self._since_mark()
@@ -242,7 +224,7 @@ class _Machine:
             raise PickleError("it asks for what has no name")
         if (module, name) not in _FUNCTIONS:
             raise PickleError(f"it asks for {module[:60]}.{name[:60]}")
-        self._stack.append(_FUNCTIONS[module, name])
+        self._stack.append(_Function(name))
 
     def _reduce(self, argument):
         arguments, function = self.pop(), self.pop()

@@ -115,13 +115,7 @@ def _has_files(folder, extensions, options):
 
 
 def by_stem(folder: str, extensions: tuple[str, ...], options: Options) -> dict[str, list[str]]:
-    """Returns `{path below the folder without extension: [path]}` of its files, in subfolders too.
-
-    Args:
-      folder: local or gs://.
-      extensions: ends of the names of the files, in lower case.
-      options: `skip` is used.
-    """
+    """Returns `{path below the folder without extension: [path]}` of its files with extensions."""
     found: dict[str, list[str]] = {}
     for path in inventory.files(folder, options):
         stem, extension = os.path.splitext(os.path.relpath(path, folder))

@@ -14,6 +14,7 @@ from xml.parsers import expat
 
 from common.names import is_line, normalized, shown
 from input_fns import DataError
+from input_fns.convert import encodings
 
 _MAX_DEPTH = 50
 _MAX_SIDE = 2**31 - 1
@@ -142,16 +143,8 @@ def _tree(data, path, encoding):
     except (expat.ExpatError, ValueError, LookupError) as error:
         if isinstance(error, DataError):
             raise
-        hint = "" if encoding or _is_utf8(data) else ". It is not UTF-8: use --encoding"
+        hint = "" if encoding or encodings.is_utf8(data) else ". It is not UTF-8: use --encoding"
         raise DataError(f"{path} is not XML: {error}{hint}") from error
-
-
-def _is_utf8(data):
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _size(element):

@@ -23,15 +23,7 @@ def with_vocabulary(
     options: Options,
     splits: dict[str, WordPieceSplit],
 ) -> RawDataset:
-    """Returns the data set with the vocabulary file and complete metadata of WordPiece text.
-
-    Args:
-      raw: the data set.
-      draft: `task` and `has_pairs` are used.
-      tokenizer: the tokenizer.
-      options: `max_length` and `truncate` are used.
-      splits: metadata of the splits.
-    """
+    """Returns the data set with the vocabulary file and the completed metadata of a draft."""
     metadata = dataclasses.replace(
         draft,
         vocabulary=content_name(_VOCABULARY_FILE, tokenizer.vocab),

@@ -11,7 +11,7 @@ import os
 
 from input_fns import DataError
 from input_fns.convert import inventory, tables
-from input_fns.convert.files import PACKED, split_packed
+from input_fns.convert.files import PACKED, iterate_lines, split_packed
 from input_fns.convert.options import Options
 from input_fns.convert.source import RawDataset
 from input_fns.text.sources import text_files
@@ -160,7 +160,7 @@ def _read_file(path, task):
 
 def _columns(path, task):
     """Returns the columns of a file without a header line, () if it has one."""
-    first = tables.first_row(path)
+    first = next(iterate_lines(path), "").split("\t")
     if set(task.texts) <= set(first):
         return ()
     for columns in task.without_header:

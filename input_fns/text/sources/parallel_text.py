@@ -16,7 +16,7 @@ import numpy as np
 from input_fns import DataError
 from input_fns.convert.files import note, read_lines
 from input_fns.convert.options import Options
-from input_fns.convert.source import RawDataset, RawSplit
+from input_fns.convert.source import RawDataset, RawSplit, numbered
 from input_fns.convert.split_names import by_split, given_files, named_files, split_in
 
 
@@ -39,9 +39,7 @@ class RawText(RawSplit):
     @property
     def groups(self) -> np.ndarray:
         """Groups of equal sources, which must stay in one split."""
-        number_of: dict[bytes, int] = {}
-        numbers = (number_of.setdefault(line, len(number_of)) for line in self.source)
-        return np.fromiter(numbers, np.int64, len(self))
+        return numbered(self.source, len(self))
 
 
 def read(options: Options) -> RawDataset:

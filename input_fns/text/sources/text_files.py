@@ -243,11 +243,6 @@ def _scores(table):
 
 
 def without_rows(table: LabelledTable, reasons: Mapping[int, str]) -> LabelledTable:
-    """Returns a table without some rows, which are counted by reason.
-
-    Args:
-      table: the table.
-      reasons: `{row: reason}`.
-    """
+    """Returns a table without the rows of `{row: reason}`, which are counted by reason."""
     kept = [row for row in range(len(table.places)) if row not in reasons]
     return table.take(kept, dict(Counter(reasons.values())))

@@ -76,11 +76,8 @@ def _split_folders(options):
 def _read_split(path, folders_of, options, empty):
     """Returns the texts of PATH/CLASS/*.txt, plain, .gz or .xz, in the order of their names.
 
-    Args:
-      path: folder of the split.
-      folders_of: `{class: names of its folders}`; None for texts without classes, PATH/*.txt.
-      options: `encoding` and `skip` are used.
-      empty: receives the paths of files without a text. Texts to predict must have one.
+    `folders_of` is `{class: names of its folders}`, None for texts without classes, PATH/*.txt.
+    `empty` receives the paths of files without a text. Texts to predict must have one.
     """
     places, texts, labels = [], [], []
     for name, below in {"": [""]}.items() if folders_of is None else folders_of.items():

@@ -17,7 +17,7 @@ import numpy as np
 from common import folders
 from input_fns import DataError
 from input_fns.convert.options import Options
-from input_fns.convert.source import RawDataset, RawSplit, Row
+from input_fns.convert.source import RawDataset, RawSplit, Row, numbered
 from input_fns.convert.split_names import find_files, split_in, stem_of
 from input_fns.convert.tables import Places
 from input_fns.dataset_info import Feature, LeftOut
@@ -50,9 +50,7 @@ class RawSentences(RawSplit):
     @property
     def groups(self) -> np.ndarray:
         """Groups of equal sentences, which must stay in one split."""
-        number_of: dict[tuple[str, ...], int] = {}
-        numbers = (number_of.setdefault(tuple(row), len(number_of)) for row in self.words)
-        return np.fromiter(numbers, np.int64, len(self))
+        return numbered(map(tuple, self.words), len(self))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from input_fns.convert.options import Options
-from input_fns.convert.source import RawDataset, RawSplit, Row
+from input_fns.convert.source import RawDataset, RawSplit, Row, numbered
 from input_fns.dataset_info import Feature
 from input_fns.text import wordpiece
 from input_fns.text.sources import bert_vocabulary
@@ -67,9 +67,7 @@ class RawTexts(RawSplit):
         """Groups that must stay in one split."""
         if self.group_of is not None:
             return self.group_of
-        number_of: dict[tuple[str, ...], int] = {}
-        numbers = (number_of.setdefault(row, len(number_of)) for row in zip(*self.texts))
-        return np.fromiter(numbers, np.int64, len(self))
+        return numbered(zip(*self.texts), len(self))
 
     def __len__(self) -> int:
         return len(self.texts[0])

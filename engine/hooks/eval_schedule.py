@@ -36,38 +36,38 @@ class EvalSchedule:
         )
 
 
+@dataclasses.dataclass(eq=False)
 class EvalTimer:
     """Decides for one checkpoint after another whether it is evaluated.
 
     Minutes of training are counted across restarts, in `model_dir/eval_schedule.json`.
     """
 
-    def __init__(self, schedule: EvalSchedule, model_dir: str, clock: Clock, start_step: int = 0):
-        """Initializes the timer.
+    schedule: EvalSchedule
+    model_dir: str  # folder of the training
+    clock: Clock  # of training
+    start_step: int = 0  # step of the checkpoint that the training resumes from
 
-        Args:
-          schedule: the schedule.
-          model_dir: folder of the training.
-          clock: clock of training.
-          start_step: step of the checkpoint that the training resumes from.
-        """
-        self._schedule, self._clock, self._last = schedule, clock, start_step
-        self._path = os.path.join(model_dir, _FILE)
-        self._started = clock.seconds() - (_read(self._path) if schedule.every_minutes else 0.0)
+    def __post_init__(self):
+        """Resumes the count of minutes."""
+        self._last = self.start_step
+        self._path = os.path.join(self.model_dir, _FILE)
+        before = _read(self._path) if self.schedule.every_minutes else 0.0
+        self._started = self.clock.seconds() - before
 
     def is_due(self, step: int) -> bool:
         """Returns whether to evaluate the checkpoint of `step`, later than the one before."""
         last, self._last = self._last, step
-        if self._schedule.every_minutes:
-            seconds = self._clock.seconds() - self._started
+        if self.schedule.every_minutes:
+            seconds = self.clock.seconds() - self._started
             self._write(seconds)
-            return seconds >= 60 * self._schedule.every_minutes
-        return not self._schedule.every_steps or self._schedule.next_step(last) <= step
+            return seconds >= 60 * self.schedule.every_minutes
+        return not self.schedule.every_steps or self.schedule.next_step(last) <= step
 
     def restart(self) -> None:
         """Counts minutes from now; called after each evaluation."""
-        self._started = self._clock.seconds()
-        if self._schedule.every_minutes:
+        self._started = self.clock.seconds()
+        if self.schedule.every_minutes:
             self._write(0.0)
 
     def _write(self, seconds):

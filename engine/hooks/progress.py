@@ -21,8 +21,7 @@ _STAND_IN = "tpu_embedding_dummy_table_variable_"
 class Clock:
     """Measures seconds of training, without the evaluations in between."""
 
-    def __init__(self):
-        self._paused = 0.0
+    _paused = 0.0
 
     def seconds(self) -> float:
         """Returns the seconds since an arbitrary start."""

@@ -9,6 +9,8 @@ hidden_size / num_heads. Tensors are float32 or bfloat16 unless stated otherwise
 
 from __future__ import annotations
 
+import dataclasses
+
 import tensorflow as tf
 
 from models.layers import device, fusion
@@ -30,18 +32,13 @@ def attention_bias(mask):
     return tf.where(mask, 0.0, _MASKED)
 
 
+@dataclasses.dataclass(eq=False)
 class KeyValueCache:
-    """Keys and values of the positions before, for self-attention that decodes token by token.
+    """Keys and values of the positions before, for self-attention that decodes token by token."""
 
-    Attributes:
-      key: `[batch, beams, num_heads, max_length, head_size]`; 0 from `position` on.
-      value: like `key`.
-      position: int32 scalar tensor, the position of the next token.
-    """
-
-    def __init__(self, key, value, position):
-        """Starts from the keys and values of the positions before `position`."""
-        self.key, self.value, self.position = key, value, position
+    key: tf.Tensor  # [batch, beams, num_heads, max_length, head_size]; 0 from `position` on
+    value: tf.Tensor  # like `key`
+    position: tf.Tensor  # int32 scalar, the position of the next token
 
     def update(self, key, value):
         """Adds a position, `[batch * beams, num_heads, 1, head_size]`; returns all of them."""

@@ -31,15 +31,11 @@ class Device:
 
     Keep it (`here = device.current()`) for code that runs after the scope has ended, such as the
     gradient function of `tf.custom_gradient`.
-
-    Attributes:
-      is_tpu: True for a core of a TPU under a TPUEstimator.
-      tpu_replicas: number of TPU cores that share the global batch; unused elsewhere.
-      fuses: True if `fusion` compiles parts of the graph: in training and evaluation on a CPU.
     """
 
-    is_tpu: bool = False
-    tpu_replicas: int = 1
+    is_tpu: bool = False  # True for a core of a TPU under a TPUEstimator
+    tpu_replicas: int = 1  # number of TPU cores that share the global batch; unused elsewhere
+    # True if `fusion` compiles parts of the graph: in training and evaluation on a CPU.
     fuses: bool = False
 
     @property

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from input_fns import dataset_info
+from input_fns.convert import SOURCES
 from tests import numerics
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -45,6 +46,13 @@ def test_named_files_exist(page):
     folders = "common|engine|models|input_fns|tpu|tests|tools|benchmarks|configs|examples"
     for name in re.findall(rf"\b((?:{folders})/[\w/]+\.(?:py|cfg|sh|c))\b", page.read_text()):
         assert (ROOT / name).exists(), f"{page.name} names {name}"
+
+
+def test_the_data_page_lists_each_source():
+    sources = (ROOT / "docs" / "data.md").read_text().partition("## Sources")[2]
+    named = set(re.findall(r"`([\w:]+)`", sources.partition("## ")[0]))
+    assert {name for name in SOURCES if name != "tfds"} <= named
+    assert "tfds:NAME" in named
 
 
 def test_own_data_example(tmp_path, monkeypatch, run_with, run_tpu_with, result):

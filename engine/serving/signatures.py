@@ -136,7 +136,8 @@ def _refuse_empty_batch(features):
         problem = f"{name}: an empty batch. Send at least one example, or use another signature"
         batch_size = tf.shape(op.inputs[0])[0]
         # The network exists already.
-        op._add_control_input(tf.debugging.Assert(batch_size > 0, [problem]))
+        # A group uses the assertion; TensorFlow prints an error for one that only controls.
+        op._add_control_input(tf.group(tf.debugging.Assert(batch_size > 0, [problem])))
 
 
 def _predict_with_padding(predict, features, names):

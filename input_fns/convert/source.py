@@ -55,8 +55,9 @@ class RawSplit:
 
     Attributes:
       KEYS: names of fields: arrays `[size, ...]`, lists, tuples of them, or None.
-      labels: classes, int64 `[size]`, or None without classes.
-      groups: `[size]`, equal for examples that must stay in one split, or None.
+      labels: classes, int64 `[size]`, or None without classes. A subclass that declares it as a
+        field inherits the default, so fields without one come first.
+      groups: `[size]`, equal for examples that must stay in one split, or None; likewise.
       has_labels: False if the split can only be predicted. Features that are labels are
         placeholders then.
       smallest: number of examples that a split needs.

@@ -99,13 +99,11 @@ class _Checker:
             lowest, limit = self._limits.get(name, (0, 0))
             if limit and not _are_within(values[0], feature, lowest, limit):
                 return f"'{name}' has values outside of {lowest} to {np.max(limit) - 1}"
-        if self._statistics:
-            return self._statistics_problem(stored)
         if self._data.num_classes:
             labels = stored["label"].int64_list.value if "label" in stored else []
             if len(labels) != 1 or not 0 <= labels[0] < self._data.num_classes:
                 return f"its label {list(labels)} is none of the {self._data.num_classes} classes"
-        return None
+        return self._statistics_problem(stored) if self._statistics else None
 
     def _statistics_problem(self, stored):
         fed = {self._stored[name]: list(stored[name].bytes_list.value) for name in self._stored}

@@ -19,7 +19,7 @@ class Series(Kind):
     sensors: tuple[str, ...] = field(array(line))
     calibration: str = field(file_name)
 
-    name = "series"
+    name = "sensor_windows"
     content = "has time series"
     noun = "windows"
     side_names = ("calibration.txt",)
@@ -27,7 +27,7 @@ class Series(Kind):
     def check(self, data):
         """Raises DataError if windows have another number of sensors."""
         if data.features["window"].shape[1:] != (len(self.sensors),):
-            raise DataError("features.window has another width than series.sensors")
+            raise DataError("features.window has another width than sensor_windows.sensors")
 
     def properties(self):
         """Returns the sampling rate."""

@@ -43,7 +43,7 @@ class Windows:
 @pytest.fixture
 def series_dir(tmp_path, monkeypatch):
     """A data set of a kind that a test registers."""
-    monkeypatch.setitem(kinds.KINDS, "series", "tests.input_fns.series_kind:Series")
+    monkeypatch.setitem(kinds.KINDS, "sensor_windows", "tests.input_fns.series_kind:Series")
     write(tmp_path / "data", b"1.5\n2.5\n")
     return str(tmp_path / "data")
 
@@ -64,7 +64,7 @@ def write(folder, calibration):
 def change(data_dir, **fields):
     path = pathlib.Path(data_dir, "dataset.json")
     content = json.loads(path.read_text())
-    content["series"].update(fields)
+    content["sensor_windows"].update(fields)
     path.write_text(json.dumps(content))
 
 
@@ -74,15 +74,15 @@ def test_a_new_kind_is_written_and_read(series_dir):
     assert data.kind.describe(data) == "2 sensors at 50 Hz"
     text = pathlib.Path(series_dir, "dataset.json").read_text()
     assert dataset_info.to_json(data) == text
-    assert json.loads(text)["series"]["hertz"] == 50
+    assert json.loads(text)["sensor_windows"]["hertz"] == 50
 
 
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
-        ({"hertz": 0}, r"series\.hertz is 0, and must be an integer from 1 to 1000"),
-        ({"sensors": ["a", 1]}, r"series\.sensors\[1\] is 1, and must be a line of text"),
-        ({"calibration": "../x"}, r"series\.calibration is .* a plain file name"),
+        ({"hertz": 0}, r"sensor_windows\.hertz is 0, and must be an integer from 1 to 1000"),
+        ({"sensors": ["a", 1]}, r"sensor_windows\.sensors\[1\] is 1, and must be a line of text"),
+        ({"calibration": "../x"}, r"sensor_windows\.calibration is .* a plain file name"),
         ({"sensors": ["a"]}, r"features\.window has another width"),
     ],
 )

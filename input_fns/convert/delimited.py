@@ -88,7 +88,7 @@ def iterate(
 
 
 def read_tsv(
-    path: str, encoding: str | None, width: int = 0, has_quotes: bool = False
+    path: str, encoding: str | None, width: int, has_quotes: bool
 ) -> list[tuple[int, list[str]]]:
     """Returns the line number and the values of each row, which tabs separate; quotes are text.
 

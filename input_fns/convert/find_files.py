@@ -27,13 +27,8 @@ class Finder:
 
     def __init__(self, folder: str, extensions: tuple[str, ...] = ()):
         """Takes the folder, local or gs://, and the extensions of names that have none."""
-        self._folder, self._extensions = folder, extensions
+        self.folder, self._extensions = folder, extensions
         self._listed: dict[str, dict[str, str]] = {}
-
-    @property
-    def folder(self) -> str:
-        """The folder."""
-        return self._folder
 
     def find(self, name: str) -> str | None:
         """Returns the path of a file, or None if it is not there."""
@@ -62,7 +57,7 @@ class Finder:
 
     def _path(self, parts):
         *parents, base = parts
-        folder = self._folder
+        folder = self.folder
         for parent in parents:
             real = self._real_name(folder, parent)
             if real is None:

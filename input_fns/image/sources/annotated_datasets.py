@@ -6,7 +6,6 @@ import collections
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 import numpy as np
 
@@ -32,8 +31,9 @@ def with_boxes(
     images: Mapping[str, Sequence[Boxes]],
     category_ids: Sequence[int | str],
     image_ids: Sequence[int | str] = (),
-    left_out: LeftOut | None = None,
-    left_out_paths: Mapping[str, str] = MappingProxyType({}),
+    *,
+    left_out: LeftOut,
+    left_out_paths: Mapping[str, str],
 ) -> RawDataset:
     """Returns a data set for detection. The writer counts what it stores.
 
@@ -64,7 +64,6 @@ def with_boxes(
             f"{printable(most.path)} has {max_boxes} boxes, and all images get as many rows. "
             "Set --max_boxes to keep the largest ones of each image"
         )
-    left_out = left_out or LeftOut()
     _require_boxes(options, images, left_out)
     splits = {
         split: ImagesWithBoxes(_objects(items), options, len(class_names), max_boxes)
@@ -134,8 +133,8 @@ def with_masks(
     options: Options,
     rules: mask_files.Rules,
     images: Mapping[str, Sequence[mask_files.Item]],
-    left_out: LeftOut | None = None,
-    left_out_paths: Mapping[str, str] = MappingProxyType({}),
+    left_out: LeftOut,
+    left_out_paths: Mapping[str, str],
 ) -> RawDataset:
     """Returns a data set for segmentation; see `with_boxes`."""
     _require_one_split(images)
@@ -148,7 +147,7 @@ def with_masks(
         splits,
         labels=("mask",),
         kind=Annotations("segmentation", rules.class_names, 0, {}),
-        left_out=left_out or LeftOut(),
+        left_out=left_out,
         left_out_paths=dict(left_out_paths),
     )
 

@@ -75,8 +75,11 @@ def read(options: Options) -> RawDataset:
     if masks:
         return annotated_datasets.with_masks(options, Rules(names), images, left_out, unnamed)
     ids = {category.name: category.stored_id for category in categories.values()}
+    category_ids = [ids[name] for name in names]
     return annotated_datasets.with_boxes(
-        options, names, images, [ids[name] for name in names], image_ids, left_out, unnamed
+        *(options, names, images, category_ids, image_ids),
+        left_out=left_out,
+        left_out_paths=unnamed,
     )
 
 

@@ -21,6 +21,7 @@ from input_fns.convert import inventory, split_folders
 from input_fns.convert.options import Options
 from input_fns.convert.source import RawDataset
 from input_fns.convert.split_folders import SPLIT
+from input_fns.dataset_info import LeftOut
 from input_fns.image.sources import annotated_datasets, decoded_images, mask_classes, mask_files
 from input_fns.image.sources.mask_files import Item
 
@@ -54,10 +55,10 @@ def read(options: Options) -> RawDataset:
     for reason, folder, extensions in alone:
         paths = _by_stem(folder, "", extensions, options).values()
         left_out.update(dict.fromkeys(paths, reason))
-    return to_dataset(options, images, left_out)
+    return to_dataset(options, images, left_out, LeftOut())
 
 
-def to_dataset(options, images, left_out_paths, left_out=None) -> RawDataset:
+def to_dataset(options, images, left_out_paths, left_out) -> RawDataset:
     """Returns the data set of `{split: [Item]}`; see `annotated_datasets.with_masks`."""
     rules = mask_classes.find(options, images)
     return annotated_datasets.with_masks(options, rules, images, left_out, left_out_paths)

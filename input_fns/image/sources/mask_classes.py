@@ -29,7 +29,7 @@ _COLOR_FILES = {
     "labelmap.txt": re.compile(rf"(?P<name>[^:]+):{_COLOR}:.*"),
 }
 _HEX = re.compile(r"#[0-9a-fA-F]{6}")
-_BLACK, _WHITE = 0, 0xFFFFFF
+_BLACK = 0
 _BACKGROUNDS = ("background", "bg", "_background_")
 # Masks to look at before anything is written, and values of them to show.
 _SAMPLE, _SHOWN = 20, 12

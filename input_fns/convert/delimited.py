@@ -136,7 +136,10 @@ def read(
     Raises:
       DataError: the file is missing, or has an opening quote without another.
     """
-    text, skipped = _text_of_csv(path, encoding), 0
+    text, skipped = read_text(path, encoding), 0
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise DataError(f"{path}, line {line}: a NUL byte")
     named = _SEPARATOR_LINE.match(text)
     if named and delimiter in ("", named[1]):
         text, skipped, delimiter = text[named.end() :], 1, named[1]
@@ -213,14 +216,6 @@ def other_delimiter(values: Sequence[str], delimiter: str) -> str:
         return ""
     name = "tab" if other == "\t" else f"'{other}'"
     return f". If its columns are separated by {name}, set --delimiter={name}"
-
-
-def _text_of_csv(path, encoding):
-    text = read_text(path, encoding)
-    if "\0" in text:
-        line = text.count("\n", 0, text.index("\0")) + 1
-        raise DataError(f"{path}, line {line}: a NUL byte")
-    return text
 
 
 def _parse(text, delimiter, dialect):

@@ -125,9 +125,12 @@ def read(options: Options, kind: Kind) -> Found:
         else columns.label_of(where, {name: rows.columns[name][row] for name in label_columns})
         for row, where in enumerate(rows.where)
     ]
-    class_names = tuple(map(normalized, options.class_names)) or _class_names(
-        rows, label_columns, texts
-    )
+    class_names = tuple(map(normalized, options.class_names))
+    if not class_names and len(label_columns) > 1:
+        class_names = label_columns
+    elif not class_names:
+        where = f"{rows.path}, column '{label_columns[0]}'"
+        class_names = columns.class_names(texts, rows.where, where)
     number_of: dict[object, int] = {}  # {file identity: number}
     numbers = [number_of.setdefault(folders.identity(path), len(number_of)) for path in paths]
     _require_whole_files(rows, numbers, kind)
@@ -265,12 +268,6 @@ def _require_one_split(rows, column, groups, split_of):
             f"{next(iter(twice.values()))}{more}. Put each group into one split, or remove "
             "--split_column to divide the groups, or --group_column to allow it"
         )
-
-
-def _class_names(rows, label_columns, texts):
-    if len(label_columns) > 1:
-        return label_columns
-    return columns.class_names(texts, rows.where, f"{rows.path}, column '{label_columns[0]}'")
 
 
 def _to_labels(rows, texts, class_names):

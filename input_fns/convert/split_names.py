@@ -192,14 +192,11 @@ def named_files(
                 and not is_document(os.path.basename(path))
             ),
         )
-        hint = hint or _listed(inventory.names(options.source, options))
+        there = list(map(printable, inventory.names(options.source, options)))
+        if there and not hint:
+            hint = f". It has {', '.join([*there[:10], *(['...'] if there[10:] else [])])}"
         raise DataError(f"--source={options.source} has no file that ends in {kinds}{hint}")
     return found
-
-
-def _listed(names):
-    more = ", ..." if names[10:] else ""
-    return f". It has {', '.join(map(printable, names[:10]))}{more}" if names else ""
 
 
 def is_document(name: str) -> bool:

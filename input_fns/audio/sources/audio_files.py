@@ -140,18 +140,13 @@ def resample(samples: np.ndarray, rate: int, new_rate: int) -> np.ndarray:
     result = np.empty(count)
     for first in range(0, min(up, count), _BLOCK):  # outputs of one phase: every up-th
         numbers = range(first, min(up, count, first + _BLOCK))
-        for number, taps in zip(numbers, _bank(up, down, numbers)):
+        phases = np.array(numbers) * down % up
+        is_cached = up * (2 * half + 1) <= _MAX_CACHED
+        bank = filter_bank(up, down)[phases] if is_cached else _filters(up, down, phases)
+        for number, taps in zip(numbers, bank):
             outputs = result[number::up]
             outputs[:] = windows[number * down // up :: down][: len(outputs)] @ taps
     return result
-
-
-def _bank(up, down, numbers):
-    """Returns the filters of outputs, float64 `[len(numbers), taps]`."""
-    phases = np.array(numbers) * down % up
-    if up * (2 * _half(up, down) + 1) <= _MAX_CACHED:
-        return filter_bank(up, down)[phases]
-    return _filters(up, down, phases)
 
 
 def _half(up, down):

@@ -109,16 +109,13 @@ def read(
             samples = sound.read(count, dtype="float64", always_2d=True)
             rate = sound.samplerate
     except soundfile.SoundFileError as error:
-        raise ValueError(f"it is not a valid {kind} file: {_reason(error)}") from error
+        # The message of libsndfile, without the file object that soundfile names.
+        reason = str(getattr(error, "error_string", error)).rstrip(".")
+        raise ValueError(f"it is not a valid {kind} file: {reason}") from error
     if len(samples) != count:
         raise ValueError(f"it is truncated: {len(samples)} of {count} samples can be decoded")
     wav.check_floats(samples)
     return samples.mean(axis=1), rate
-
-
-def _reason(error):
-    """Returns the message of libsndfile, without the file object that soundfile names."""
-    return str(getattr(error, "error_string", error)).rstrip(".")
 
 
 def _check_end(file, num_bytes, sound):

@@ -26,12 +26,8 @@ from input_fns.dataset_info import LeftOut
 _LISTS = {"validation": "validation_list.txt", "test": "testing_list.txt"}
 _NOISE = "_background_noise_"  # of Speech Commands: minutes of noise, not a class
 _KIND = labelled_rows.Kind(
-    "recording",
-    "audio_column",
-    table_recordings.EXTENSIONS,
-    table_recordings.USUAL,
-    parts=table_recordings.PARTS,
-    begin="offset",
+    *("recording", "audio_column", table_recordings.EXTENSIONS, table_recordings.USUAL),
+    *(table_recordings.PARTS, "offset"),
 )
 _MISSING = "entries of lists whose recording is missing"
 

@@ -54,7 +54,10 @@ def read(options: Options) -> RawDataset:
       DataError: there is no such file, two are of one split, or one is not JSON of SQuAD.
     """
     left_out = LeftOut()
-    splits = {split: _read_split(path, left_out) for split, path in _split_files(options).items()}
+    splits = {}
+    for split, path in _split_files(options).items():
+        questions = squad_json.parse(read_text(path), path, left_out, note)
+        splits[split] = RawQuestions(path, questions, np.arange(len(questions)))
     return RawDataset(options.dataset, (), splits, left_out=left_out)
 
 
@@ -73,8 +76,3 @@ def _split_files(options):
             )
         found[name] = path
     return by_split(found, options)
-
-
-def _read_split(path, left_out):
-    questions = squad_json.parse(read_text(path), path, left_out, note)
-    return RawQuestions(path, questions, np.arange(len(questions)))

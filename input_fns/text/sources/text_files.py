@@ -81,18 +81,14 @@ def read(options: Options) -> RawDataset:
     found = {}
     for split, rows in columns.split_tables(options).items():
         table = _labelled(rows, options, left_out)
-        is_named = options.split_column or _is_named_split(rows.path, options)
+        stem, _ = tables.split_name(os.path.basename(rows.path))
+        is_named = options.split_column or options.split_files or split_in(stem)
         if table.labels is None and split == "train" and not is_named:
             split = "test"  # texts to predict, alone
         found[split] = table
     raw = to_dataset(options, found, options.task, options.class_names)
     raw.left_out.update(left_out)
     return raw
-
-
-def _is_named_split(path, options):
-    stem, _ = tables.split_name(os.path.basename(path))
-    return bool(options.split_files or split_in(stem))
 
 
 def _labelled(table, options, left_out):

@@ -1,6 +1,6 @@
 """Retention of the best checkpoint of a training, in `model_dir/best`.
 
-`best.json` records its step and metric. Checkpoints that a killed process left beside it are
+`best.json` records its step, metric and split. Checkpoints that a killed process left beside it are
 ignored, and removed by the next run.
 """
 
@@ -23,6 +23,7 @@ _FILE = "best.json"
 _EMPTY = {
     "metric": "",
     "direction": "",
+    "split": "",
     "value": math.nan,
     "step": -1,
     "last_step": -1,
@@ -56,6 +57,7 @@ class BestCheckpoint:
         metric: str,
         direction: str,
         metrics_of_step: Callable[[int], dict[str, Any]] = lambda step: {},
+        split: str = "",
     ):
         """Reads what an earlier run kept there. Only one process may do so; see `BEST_LOCK`.
 
@@ -65,13 +67,15 @@ class BestCheckpoint:
           direction: "min" or "max": whether lower or higher is better.
           metrics_of_step: returns the metrics of the checkpoint of a step, {} if unknown; used if
             `best.json` cannot be read.
+          split: split that is evaluated; "" if unknown.
 
         Raises:
-          UsageError: `model_dir/best` was kept by another metric or in the other direction.
+          UsageError: `model_dir/best` was kept by another metric, in the other direction or by
+            another split.
         """
         self._dir = os.path.join(model_dir, BEST_DIR)
         self._metric, self._direction = metric, direction
-        self._new_record = {**_EMPTY, "metric": self._metric, "direction": self._direction}
+        self._new_record = {**_EMPTY, "metric": metric, "direction": direction, "split": split}
         self._record = dict(self._new_record)
         files.remove_leftovers(self._dir)
         if tf.io.gfile.exists(os.path.join(self._dir, _FILE)):
@@ -84,6 +88,14 @@ class BestCheckpoint:
                 f"{self._dir} keeps the best checkpoint by '{':'.join(kept[:length])}', not by "
                 f"--best_metric={':'.join(ours[:length])}. Use that metric, or move the folder away"
             )
+        kept_split = self._record["split"] or split
+        if split and kept_split != split:
+            raise UsageError(
+                f"{self._dir} keeps the best checkpoint by '{metric}' of the split "
+                f"'{kept_split}', not of '{split}'. Evaluate that split first, or move the folder "
+                "away"
+            )
+        self._record["split"] = kept_split
         if self._record["step"] >= 0:
             self._check_kept()
 
@@ -198,6 +210,7 @@ def _read(folder):
     is_valid = (
         record.keys() == _EMPTY.keys()
         and isinstance(record["metric"], str)
+        and isinstance(record["split"], str)
         and record["direction"] in ("", "min", "max")
         and type(record["value"]) is float
         and all(type(count) is int and -1 <= count < 2**63 for count in counts)

@@ -22,11 +22,13 @@ def split(best_metric: str) -> tuple[str, str]:
         `NAME:max`.
 
     Raises:
-      UsageError: it has a minus and a direction.
+      UsageError: it has no name, or a minus and a direction.
     """
     name, _, direction = best_metric.rpartition(":")
-    if not name or direction not in ("min", "max"):
+    if direction not in ("min", "max"):
         name, direction = best_metric, ""
+    if best_metric and name in ("", "-"):
+        raise UsageError(f"--best_metric={best_metric} names no metric")
     if not name.startswith("-"):
         return name, direction
     if direction:

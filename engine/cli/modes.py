@@ -209,7 +209,10 @@ class _BestAndEarlyStopping:
         self._best = None
         metric, direction = settings.evaluation.best_metric, settings.evaluation.best_direction
         if metric:
-            self._best = BestCheckpoint(settings.model_dir, metric, direction, self._metrics_at)
+            split = settings.evaluation.split
+            self._best = BestCheckpoint(
+                settings.model_dir, metric, direction, self._metrics_at, split
+            )
             print(f"best checkpoint in {settings.model_dir}/{BEST_DIR}: {self._best.criterion}")
 
     def _metrics_at(self, step):

@@ -78,6 +78,7 @@ class SignalHandler:
     def exit_if_requested(self) -> None:
         """Exits with status 128 + signal, as a shell does, if a signal was received."""
         if self.signal is not None:
+            print(f"stopped by {self.signal.name}; run the same command again", flush=True)
             sys.exit(128 + self.signal)
 
     @contextlib.contextmanager

@@ -111,6 +111,13 @@ def test_the_other_direction_is_an_error(tmp_path):
         BestCheckpoint(str(tmp_path), "novelty", "min")
 
 
+def test_another_split_is_an_error(tmp_path):
+    keeper = BestCheckpoint(str(tmp_path), "accuracy", "max", split="validation")
+    keeper.update(save(tmp_path, 1, a=1.0), 1, {"accuracy": 0.5})
+    with pytest.raises(UsageError, match="by 'accuracy' of the split 'validation', not of 'test'"):
+        BestCheckpoint(str(tmp_path), "accuracy", "max", split="test")
+
+
 def test_an_unknown_metric_is_an_error(tmp_path):
     keeper = BestCheckpoint(str(tmp_path), "bleu", "max")
     with pytest.raises(UsageError, match="--best_metric=bleu is unknown; valid: accuracy"):

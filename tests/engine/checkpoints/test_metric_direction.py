@@ -26,13 +26,19 @@ def test_a_given_direction_has_priority_over_the_declared_one(value, expected):
     assert metric_direction.resolve(value, DECLARED) == expected
 
 
-@pytest.mark.parametrize("value", ["novelty", "novelty:larger", ":max", "novelty:", "f1"])
+@pytest.mark.parametrize("value", ["novelty", "novelty:larger", "novelty:", "f1"])
 def test_a_direction_is_not_guessed_from_the_name(value):
     with pytest.raises(
         UsageError,
         match=f"={value}: .* only of accuracy, average_loss, fid. Write .*{value}:max if",
     ):
         metric_direction.resolve(value, DECLARED)
+
+
+@pytest.mark.parametrize("value", ["-", ":max", "-:min"])
+def test_a_metric_without_a_name(value):
+    with pytest.raises(UsageError, match=f"--best_metric={value} names no metric"):
+        metric_direction.split(value)
 
 
 def test_a_name_similar_to_a_declared_one():

@@ -26,23 +26,15 @@ from __future__ import annotations
 
 import functools
 import json
-import statistics
-import tempfile
 
 from absl import app, flags
 
-from benchmarks.subprocesses import format_ratios, interleave, run_python
+from benchmarks.subprocesses import compare, run_python, train_rate
 from models.text.bert import SIZES
 
 CPU_CLOCK = """
 import time
 time.time = time.monotonic = time.process_time
-"""
-
-OURS = """
-import json
-from benchmarks import runs
-print(json.dumps(runs.train()["examples_per_second"]))
 """
 
 ROWS = """
@@ -166,43 +158,38 @@ def main(_):
     for size in wanted.sizes:
         for length in map(int, wanted.lengths):
             peers = {name: functools.partial(_peer, name) for name in wanted.peers}
-            rates = interleave({"ours": _ours, **peers}, wanted.rounds, size, length)
-            for name, found in rates.items():
-                print(
-                    f"{size}, {length} tokens, {name}: {statistics.median(found):.1f} examples/s; "
-                    f"ours / this {format_ratios(rates['ours'], found)}",
-                    flush=True,
-                )
+            compare(
+                f"{size}, {length} tokens",
+                {"ours": _ours, **peers},
+                wanted.rounds,
+                *(size, length),
+                describe=lambda rate: f"{rate:.1f} examples/s",
+            )
 
 
 def _ours(size, length):
-    with tempfile.TemporaryDirectory() as model_dir:
-        return _run(
-            OURS,
-            "--mode=train",
-            f"--model=bert_{size}_classifier",
-            "--dataset=synthetic",
-            "--synthetic_task=classification",
-            f"--synthetic_text={length}x30522",
-            f"--model_dir={model_dir}",
-            f"--precision={flags.FLAGS.precision}",
-            f"--train_batch_size={flags.FLAGS.batch_size}",
-            f"--train_steps={flags.FLAGS.steps + 1}",
-            "--best_metric=",
-            "--params=optimizer=bert_adamw,weight_decay=0.01,epsilon=1e-6,clip_norm=1",
-        )
+    return train_rate(
+        f"--model=bert_{size}_classifier",
+        "--dataset=synthetic",
+        "--synthetic_task=classification",
+        f"--synthetic_text={length}x30522",
+        f"--precision={flags.FLAGS.precision}",
+        f"--train_batch_size={flags.FLAGS.batch_size}",
+        f"--train_steps={flags.FLAGS.steps + 1}",
+        "--params=optimizer=bert_adamw,weight_decay=0.01,epsilon=1e-6,clip_norm=1",
+        before=_clock(),
+    )
 
 
 def _peer(name, size, length):
     code, variant = PEERS[name]
     given = flags.FLAGS
     settings = SIZES[size], given.batch_size, length, given.steps, variant, given.precision
-    return _run(code, json.dumps(settings), python=given.peers_python)
+    return run_python(_clock() + code, json.dumps(settings), python=given.peers_python)
 
 
-def _run(code, *arguments, **options):
-    clock = CPU_CLOCK if flags.FLAGS.clock == "cpu" else ""
-    return run_python(clock + code, *arguments, **options)
+def _clock():
+    return CPU_CLOCK if flags.FLAGS.clock == "cpu" else ""
 
 
 if __name__ == "__main__":

@@ -9,11 +9,11 @@ ours with `--augment`, Keras with `ImageDataGenerator` and the same flips, shift
 
 from __future__ import annotations
 
-import tempfile
+import time
 
 from absl import app, flags
 
-from benchmarks.subprocesses import run_python
+from benchmarks.subprocesses import run_cpu, run_python
 
 flags.DEFINE_string("data_dir", None, "CIFAR-10 as prepare_data.py wrote it.", required=True)
 flags.DEFINE_string("source", None, "Folder of data_batch_1.bin and the others.", required=True)
@@ -21,34 +21,15 @@ flags.DEFINE_integer("epochs", 50, "Passes over the training images.")
 flags.DEFINE_list("sides", ["ours", "keras"], "Sides that run.")
 flags.DEFINE_integer("seed", 1, "Seed of both sides.")
 
-OURS = """
-import json, os, runpy, sys, time
-data_dir, model_dir, epochs, seed = sys.argv[1:]
-started = time.time()
-sys.argv = ["", "--flagfile=configs/cifar10_cnn.cfg", f"--data_dir={data_dir}"]
-sys.argv += [f"--model_dir={model_dir}", f"--train_epochs={epochs}", f"--seed={seed}"]
-sys.argv += ["--early_stop_evals=0"]
-runpy.run_path("run_cpu.py", run_name="__main__")
-results = [name for name in os.listdir(model_dir) if name.startswith("result_")]
-with open(os.path.join(model_dir, max(results, key=lambda name: int(name[7:-5])))) as file:
-    accuracy = json.load(file)["eval"]["accuracy"]
-print(json.dumps([accuracy, time.time() - started]))
-"""
-
 KERAS = """
-import json, sys, time
-started = time.time()
-import numpy as np
+import json, sys
 import tensorflow as tf
+from benchmarks import runs
 from benchmarks.peers import keras_twin
-from input_fns.convert import cifar
 from input_fns.convert.options import Options
-from models import registry
-from engine.cli import hparams
-from engine.cli.flags import FLAGS
+from input_fns.image.sources import cifar
 source, epochs, seed = sys.argv[1:]
-FLAGS(["", "--flagfile=configs/cifar10_cnn.cfg", "--data_dir=x", "--model_dir=x"])
-params = hparams.resolve(registry.find(FLAGS.model), FLAGS.params, {"num_classes": 10})
+params, flags = runs.recipe("cifar10_cnn")
 raw = cifar.read(Options("cifar10", source=source))
 train, test = raw.splits["train"], raw.splits["test"]
 tf.keras.utils.set_random_seed(int(seed))
@@ -63,12 +44,12 @@ twin.compile(
 )
 augmented = tf.keras.preprocessing.image.ImageDataGenerator(
     rotation_range=20, width_shift_range=0.2, height_shift_range=0.2, horizontal_flip=True
-).flow(train.images, train.labels, batch_size=FLAGS.train_batch_size)
+).flow(train.images, train.labels, batch_size=flags.train_batch_size)
 held_out = test.images, test.labels
 twin.fit(augmented, epochs=int(epochs), validation_data=held_out, workers=2, verbose=2)
 # fit() ends with the averages of the weights in the model.
 _, accuracy = twin.evaluate(*held_out, verbose=2)
-print(json.dumps([accuracy, time.time() - started]))
+print(json.dumps(accuracy))
 """
 
 
@@ -76,13 +57,19 @@ def main(_):
     """Runs the sides and prints their test accuracies after the last epoch."""
     values = flags.FLAGS
     for side in values.sides:
-        with tempfile.TemporaryDirectory() as folder:
-            if side == "ours":
-                accuracy, seconds = run_python(
-                    OURS, values.data_dir, folder, values.epochs, values.seed
-                )
-            else:
-                accuracy, seconds = run_python(KERAS, values.source, values.epochs, values.seed)
+        started = time.time()
+        if side == "ours":
+            result = run_cpu(
+                "--flagfile=configs/cifar10_cnn.cfg",
+                f"--data_dir={values.data_dir}",
+                f"--train_epochs={values.epochs}",
+                f"--seed={values.seed}",
+                "--early_stop_evals=0",
+            )
+            accuracy = result["eval"]["accuracy"]
+        else:
+            accuracy = run_python(KERAS, values.source, values.epochs, values.seed)
+        seconds = time.time() - started
         print(f"{side}: test accuracy {accuracy:.4f} in {seconds / 60:.1f} minutes", flush=True)
 
 

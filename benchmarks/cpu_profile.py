@@ -84,9 +84,9 @@ def main(_):
             shape, size, _ = train_speed.RECIPES[recipe]
             data_dir, _, _, batch_size = train_speed.prepare(recipe, folder, shape, size)
             steps = 46  # 6 warm-up steps, then every second step is traced
-            arguments = train_speed.arguments(recipe, data_dir, f"{folder}/{recipe}-model", steps)
-            precision = flags.FLAGS.precision
-            peak, flops, seconds, totals = run_python(CODE, precision, steps, *arguments)
+            arguments = train_speed.arguments(recipe, data_dir, steps)
+            precision, model_dir = flags.FLAGS.precision, f"--model_dir={folder}/{recipe}-model"
+            peak, flops, seconds, totals = run_python(CODE, precision, steps, *arguments, model_dir)
             print(
                 f"{recipe}, {precision}: {flops / 1e9:.2f} GFLOP per step of {batch_size}, "
                 f"{1000 * seconds:.1f} ms: {flops / seconds / 1e9:.0f} GFLOP/s, "

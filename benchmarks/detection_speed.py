@@ -23,20 +23,12 @@ from __future__ import annotations
 
 import functools
 import json
-import statistics
-import tempfile
 
 from absl import app, flags
 
-from benchmarks.subprocesses import format_ratios, interleave, run_python
+from benchmarks.subprocesses import compare, run_python, train_rate
 
 NUM_CLASSES = 80
-
-OURS = """
-import json
-from benchmarks import runs
-print(json.dumps(runs.train()["examples_per_second"]))
-"""
 
 TORCHVISION = """
 import json, sys, time
@@ -108,31 +100,20 @@ def main(_):
     wanted = flags.FLAGS
     for size in map(int, wanted.sizes):
         peers = {name: functools.partial(_peer, name) for name in wanted.peers}
-        rates = interleave({"ours": _ours, **peers}, wanted.rounds, size)
-        for name, found in rates.items():
-            print(
-                f"{size}x{size}, {name}: {statistics.median(found):.2f} examples/s; "
-                f"ours / this {format_ratios(rates['ours'], found)}",
-                flush=True,
-            )
+        compare(f"{size}x{size}", {"ours": _ours, **peers}, wanted.rounds, size)
 
 
 def _ours(size):
-    with tempfile.TemporaryDirectory() as model_dir:
-        return run_python(
-            OURS,
-            "--mode=train",
-            "--model=retinanet",
-            "--dataset=synthetic",
-            "--synthetic_task=detection",
-            f"--synthetic_classes={NUM_CLASSES}",
-            f"--image_size={size}x{size}",
-            f"--model_dir={model_dir}",
-            f"--train_batch_size={flags.FLAGS.batch_size}",
-            f"--train_steps={flags.FLAGS.steps + 1}",
-            "--best_metric=",
-            "--params=backbone=resnet50,optimizer=momentum,momentum=0.9,learning_rate=0.001",
-        )
+    return train_rate(
+        "--model=retinanet",
+        "--dataset=synthetic",
+        "--synthetic_task=detection",
+        f"--synthetic_classes={NUM_CLASSES}",
+        f"--image_size={size}x{size}",
+        f"--train_batch_size={flags.FLAGS.batch_size}",
+        f"--train_steps={flags.FLAGS.steps + 1}",
+        "--params=backbone=resnet50,optimizer=momentum,momentum=0.9,learning_rate=0.001",
+    )
 
 
 def _peer(name, size):

@@ -9,11 +9,12 @@ of all threads, which other processes on the machine hardly change.
 
 from __future__ import annotations
 
+import functools
 import statistics
 
 from absl import app, flags
 
-from benchmarks.subprocesses import ROOT, run_python
+from benchmarks.subprocesses import ROOT, interleave, run_python
 
 flags.DEFINE_string("baseline", "", "Another checkout of this project, to compare with.")
 flags.DEFINE_multi_string("model", ["resnet50", "bert"], "Models: resnet50, bert.")
@@ -104,16 +105,12 @@ MEASURES = ("CPU seconds to build", "to the end of the first loop", "a step")
 
 def main(_):
     """Prints a line per model, slice and side: medians of the runs."""
-    sides = {
-        "this tree": ROOT,
-        **({"baseline": flags.FLAGS.baseline} if flags.FLAGS.baseline else {}),
-    }
+    sides = {"this tree": functools.partial(run_python, CODE, ROOT)}
+    if flags.FLAGS.baseline:
+        sides["baseline"] = functools.partial(run_python, CODE, flags.FLAGS.baseline)
     for model in flags.FLAGS.model:
         for name in flags.FLAGS.slice:
-            runs = {side: [] for side in sides}
-            for _ in range(flags.FLAGS.rounds):
-                for side, root in sides.items():
-                    runs[side].append(run_python(CODE, root, model, name, flags.FLAGS.steps))
+            runs = interleave(sides, flags.FLAGS.rounds, model, name, flags.FLAGS.steps)
             for side, rows in runs.items():
                 medians = [statistics.median(column) for column in zip(*rows)]
                 figures = ", ".join(f"{n} {m:.2f}" for n, m in zip(MEASURES, medians))

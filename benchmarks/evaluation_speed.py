@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import json
 import tempfile
-import time
 
 from absl import app, flags
 
 from benchmarks import train_speed
 from benchmarks.peers import train_peers
-from benchmarks.subprocesses import format_ratio, run_python
+from benchmarks.subprocesses import format_ratio, run_cpu, run_python
 
 BATCH_SIZE = 500
 MEASURES = ("evaluate", "evaluate again", "predict")
@@ -73,8 +72,8 @@ def _bench(recipe, folder):
     """Returns the number of examples and, per round, the seconds of ours and of Keras."""
     shape, size, _ = train_speed.RECIPES[recipe]
     data_dir, arrays, params, _ = train_speed.prepare(recipe, folder, shape, size)
-    ours = train_speed.arguments(recipe, data_dir, f"{folder}/{recipe}-model", 1)
-    run_python(train_speed.OURS, time.time(), *ours)  # writes a checkpoint
+    ours = [*train_speed.arguments(recipe, data_dir, 1), f"--model_dir={folder}/{recipe}-model"]
+    run_cpu(*ours)  # writes a checkpoint
     ours += [
         "--mode=eval",
         "--eval_split=train",

@@ -8,15 +8,15 @@ medians of --rounds. The plot needs matplotlib.
 
 from __future__ import annotations
 
+import functools
 import os
 import statistics
 import tempfile
-import time
 
 from absl import app, flags
 
 from benchmarks import train_speed
-from benchmarks.subprocesses import run_python
+from benchmarks.subprocesses import interleave, run_cpu
 
 flags.DEFINE_string("plot", "", "File for a plot of the curves.")
 
@@ -32,27 +32,13 @@ AXES = {
 }
 MEASURES = ("examples/s", "seconds to the first step", "peak memory, MiB")
 
-CODE = (
-    """
-import os, sys
-os.sched_setaffinity(0, range(int(sys.argv.pop(1))))
-"""
-    + train_speed.OURS
-    + """
-import resource
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-print(json.dumps([record["examples_per_second"], record["seconds_to_first_step"], peak]))
-"""
-)
-
 
 def main(_):
     """Prints a row per value."""
-    runs = {(axis, value): [] for axis, values in AXES.items() for value in values}
     with tempfile.TemporaryDirectory() as folder:
-        for i in range(flags.FLAGS.rounds):
-            for (axis, value), rows in runs.items():
-                rows.append(_measure(folder, i, axis, value))
+        points = [(axis, value) for axis, values in AXES.items() for value in values]
+        sides = {point: functools.partial(_measure, folder, *point) for point in points}
+        runs = interleave(sides, flags.FLAGS.rounds)
     curves = {axis: {} for axis in AXES}
     for (axis, value), rows in runs.items():
         curves[axis][value] = row = [statistics.median(column) for column in zip(*rows)]
@@ -62,7 +48,7 @@ def main(_):
         _plot(curves, flags.FLAGS.plot)
 
 
-def _measure(folder, i, axis, value):
+def _measure(folder, axis, value):
     examples = value if axis == "examples" else EXAMPLES
     folder = os.path.join(folder, str(examples))
     if not os.path.exists(folder):
@@ -70,13 +56,14 @@ def _measure(folder, i, axis, value):
         train_speed.prepare(RECIPE, folder, SHAPE, examples)
     sizes = {"hidden_units": 512, "train_batch_size": 128, "cores": os.cpu_count(), axis: value}
     steps = TRAINED // sizes["train_batch_size"]
-    model_dir = os.path.join(folder, f"{axis}-{value}-{i}")
-    arguments = [
-        *train_speed.arguments(RECIPE, f"{folder}/{RECIPE}", model_dir, steps),
+    result = run_cpu(
+        *train_speed.arguments(RECIPE, f"{folder}/{RECIPE}", steps),
         f"--params=hidden_units={sizes['hidden_units']}",
         f"--train_batch_size={sizes['train_batch_size']}",
-    ]
-    return run_python(CODE, sizes["cores"], time.time(), *arguments)
+        before=f"import os\nos.sched_setaffinity(0, range({sizes['cores']}))\n",
+    )
+    train = result["train"]
+    return train["examples_per_second"], train["seconds_to_first_step"], result["peak"]
 
 
 def _plot(curves, path):

@@ -24,7 +24,6 @@ import os
 import pathlib
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 
@@ -32,7 +31,7 @@ import numpy as np
 from absl import app, flags
 
 from benchmarks.input_rate import COUNT, PULL, print_table
-from benchmarks.subprocesses import ROOT, run_python
+from benchmarks.subprocesses import prepare_data, run_python, train_rate
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("cifar10", "", "data_dir of CIFAR-10; default: random images.")
@@ -49,8 +48,9 @@ OURS = (
     + """
 import json
 import tensorflow as tf
-from input_fns import augment, dataset_info
-from input_fns.image_pipeline import ImagePipeline
+from input_fns import dataset_info
+from input_fns.image import augment
+from input_fns.image.image_pipeline import ImagePipeline
 from engine.cli import runtime
 runtime.prepare()
 data_dir, words, size, cache, batch_size = sys.argv[2], sys.argv[3], *map(json.loads, sys.argv[4:])
@@ -168,12 +168,6 @@ print(json.dumps(rate(lambda: next(source), 64, seconds)))
 """
 )
 
-TRAIN = """
-import json
-from benchmarks import runs
-print(json.dumps(runs.train()["examples_per_second"]))
-"""
-
 
 def main(_):
     """Prints the tables of --tables."""
@@ -208,9 +202,8 @@ def _small(folder):
 def _jpeg(folder):
     source = FLAGS.jpegs or _make_jpegs(f"{folder}/jpegs")
     data_dir = f"{folder}/jpeg_data"
-    command = [sys.executable, "prepare_data.py", "--dataset=image_folder", "--name=jpegs"]
-    command += [f"--source={source}", f"--data_dir={data_dir}", "--validation_fraction=0"]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    given = f"--source={source}", f"--data_dir={data_dir}", "--validation_fraction=0"
+    prepare_data("--dataset=image_folder", "--name=jpegs", *given)
     words, size = "random_crop flip", [224, 224]
     sides = {
         "ours, decoded each epoch": lambda: _ours(data_dir, words, size, "none", 64),
@@ -228,16 +221,15 @@ def _recipes(folder):
     shapes = {"digits": (8, 8, 1), "mnist_cnn": (28, 28, 1), "cifar10_cnn": (32, 32, 3)}
     print(f"{'recipe':14}{'alone /s':>12}{'training /s':>13}{'synthetic /s':>14}  waiting")
     for recipe in FLAGS.recipes:
-        options = run_python(RECIPE, f"configs/{recipe}.cfg")
+        dataset, augment, batch_size = run_python(RECIPE, recipe)
         data_dir = FLAGS.cifar10 if recipe == "cifar10_cnn" else ""
-        data_dir = data_dir or _random(folder, options["dataset"], shapes[recipe], 50_000)
+        data_dir = data_dir or _random(folder, dataset, shapes[recipe], 50_000)
         train = {name: [] for name in ("real", "synthetic")}
         alone = []
-        for i in range(FLAGS.rounds):
-            alone.append(_ours(data_dir, options["augment"], None, "auto", options["batch"]))
-            for name, dataset in (("real", options["dataset"]), ("synthetic", "synthetic")):
-                model_dir = f"{folder}/{recipe}-{name}-{i}"
-                train[name].append(_train(recipe, dataset, data_dir, model_dir))
+        for _ in range(FLAGS.rounds):
+            alone.append(_ours(data_dir, augment, None, "auto", batch_size))
+            for name, source in (("real", dataset), ("synthetic", "synthetic")):
+                train[name].append(_train(recipe, source, data_dir))
         ratio = statistics.median(a / b for a, b in zip(train["real"], train["synthetic"]))
         row = {name: statistics.median(rates) for name, rates in train.items()}
         table[recipe] = row = {"alone": statistics.median(alone), **row, "ratio": ratio}
@@ -251,26 +243,21 @@ def _recipes(folder):
 
 RECIPE = """
 import json, sys
-from engine.cli.flags import FLAGS
-FLAGS(["", f"--flagfile={sys.argv[1]}", "--data_dir=x", "--model_dir=x"])
-print(json.dumps(
-    {"dataset": FLAGS.dataset, "augment": FLAGS.augment, "batch": FLAGS.train_batch_size}))
+from benchmarks import runs
+_, flags = runs.recipe(sys.argv[1])
+print(json.dumps([flags.dataset, flags.augment, flags.train_batch_size]))
 """
 # Steps of about twenty seconds.
 _STEPS = {"digits": 3000, "mnist_cnn": 600, "cifar10_cnn": 300}
 
 
-def _train(recipe, dataset, data_dir, model_dir):
-    return run_python(
-        TRAIN,
+def _train(recipe, dataset, data_dir):
+    return train_rate(
         f"--flagfile=configs/{recipe}.cfg",
-        "--mode=train",
         f"--dataset={dataset}",
         f"--data_dir={data_dir}",
-        f"--model_dir={model_dir}",
         f"--train_steps={_STEPS[recipe]}",
         "--save_checkpoints_steps=1000000",
-        "--best_metric=",
         "--early_stop_evals=0",
     )
 
@@ -336,7 +323,7 @@ import sys
 import numpy as np
 import tensorflow as tf
 from input_fns import dataset_info
-from input_fns.image_pipeline import ImagePipeline
+from input_fns.image.image_pipeline import ImagePipeline
 data = dataset_info.read(sys.argv[1])
 size = data.split("train").num_examples
 batches = ImagePipeline(data).eval_input_fn("train")({"batch_size": size})

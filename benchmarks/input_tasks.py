@@ -18,8 +18,6 @@ from __future__ import annotations
 
 import functools
 import pathlib
-import subprocess
-import sys
 import tempfile
 import wave
 
@@ -27,7 +25,7 @@ import numpy as np
 from absl import app, flags
 
 from benchmarks.input_rate import COUNT, PULL, print_table
-from benchmarks.subprocesses import ROOT, run_python
+from benchmarks.subprocesses import prepare_data, run_python
 
 FLAGS = flags.FLAGS
 flags.DEFINE_list("tasks", ["tokens", "audio", "masks"], "Tasks to measure.")
@@ -44,10 +42,11 @@ OURS = (
     + """
 import tensorflow as tf
 from engine.cli import runtime
-from input_fns import augment, dataset_info
-from input_fns.audio_pipeline import AudioPipeline
-from input_fns.segmentation_pipeline import SegmentationPipeline
-from input_fns.token_pipeline import TokenPipeline
+from input_fns import dataset_info
+from input_fns.audio.audio_pipeline import AudioPipeline
+from input_fns.image import augment
+from input_fns.image.segmentation_pipeline import SegmentationPipeline
+from input_fns.text.token_pipeline import TokenPipeline
 runtime.prepare()
 task, data_dir, cache, batch_size = *sys.argv[2:5], int(sys.argv[5])
 data = dataset_info.read(data_dir)
@@ -135,9 +134,8 @@ def main(_):
             source.mkdir()
             data_dir = f"{folder}/data"
             arguments = makers[task](source, np.random.default_rng(0))
-            command = [sys.executable, "prepare_data.py", f"--source={source}", "--name=random"]
-            command += [f"--data_dir={data_dir}", *arguments]
-            subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+            given = f"--source={source}", "--name=random", f"--data_dir={data_dir}"
+            prepare_data(*given, *arguments)
             for cache in ("none", "memory"):
                 given = cache, BATCH_SIZE
                 ours = functools.partial(run_python, OURS, FLAGS.seconds, task, data_dir, *given)

@@ -16,7 +16,7 @@ import tempfile
 
 from absl import app, flags
 
-from benchmarks.subprocesses import run_python
+from benchmarks.subprocesses import format_ratios, run_python
 
 # Recipe -> (flags of its synthetic data, training steps, evaluation examples); a few seconds each.
 RECIPES = {
@@ -45,7 +45,7 @@ CODE = """
 import json, sys, time
 from benchmarks import runs
 from engine.evaluation.evaluator import Evaluator
-from input_fns import synthetic
+from input_fns.core import synthetic
 from tools import runtimes, serving_equality
 
 eval_examples, folder, *arguments = sys.argv[1:]
@@ -53,7 +53,7 @@ synthetic._SPLITS["test"] = int(eval_examples)
 arguments += [f"--model_dir={folder}/model", "--noexport_check"]
 
 sys.argv[1:] = [*arguments, "--mode=train"]
-found = {"train": runs.train()["examples_per_second"]}
+found = {"train": runs.run()["train"]["examples_per_second"]}
 
 settings, estimator, input_fns = runs.build(*arguments, "--mode=eval")
 evaluator = Evaluator(estimator, settings, input_fns)
@@ -81,14 +81,11 @@ def main(_):
         ]
         for measure, (unit, larger_is_better) in MEASURES.items():
             for i, setting in enumerate(settings):
-                ratios = [done[i][measure] / done[0][measure] for done in rounds]
-                if not larger_is_better:
-                    ratios = [1 / ratio for ratio in ratios]
+                first, found = ([done[j][measure] for done in rounds] for j in (0, i))
+                pair = (found, first) if larger_is_better else (first, found)
                 print(
-                    f"{recipe:16}{measure:10}{setting:44}"
-                    f"{statistics.median(done[i][measure] for done in rounds):12,.2f} {unit:11}"
-                    f"speed {statistics.median(ratios):.2f} "
-                    f"({' '.join(f'{ratio:.2f}' for ratio in ratios)})",
+                    f"{recipe:16}{measure:10}{setting:44}{statistics.median(found):12,.2f} "
+                    f"{unit:11}speed {format_ratios(*pair)}",
                     flush=True,
                 )
 

@@ -16,13 +16,12 @@ the median ratio of a round. 10 million rows need 6 GiB of memory.
 from __future__ import annotations
 
 import json
-import statistics
 import tempfile
 
 import numpy as np
 from absl import app, flags
 
-from benchmarks.subprocesses import format_ratios, interleave, run_python
+from benchmarks.subprocesses import compare, run_python, train_rate
 
 USERS, CANDIDATES, BATCHES = 1000, 5, 64
 WIDTH, UNITS, RATE = 32, (64, 32, 16), 0.01
@@ -47,12 +46,6 @@ def make_pipeline(data_dir, params):
         "random", {"train": ({"user": users, "items": items}, {"interaction": labels})}
     )
 
-
-OURS = """
-import json
-from benchmarks import runs
-print(json.dumps(runs.train()["examples_per_second"]))
-"""
 
 KERAS = """
 import json, sys, time
@@ -159,34 +152,27 @@ def main(_):
     wanted = flags.FLAGS
     for rows in map(int, wanted.rows):
         sides = {name: _SIDES[name] for name in ("ours", *wanted.peers)}
-        rates = interleave(sides, wanted.rounds, rows)
-        for name, found in rates.items():
-            rate = statistics.median(found)
-            print(
-                f"{rows:,} rows, {name}: {rate:,.0f} examples/s, "
-                f"{1000 * wanted.batch_size / rate:.1f} ms per step; ours / this "
-                f"{format_ratios(rates['ours'], found)}",
-                flush=True,
-            )
+        compare(f"{rows:,} rows", sides, wanted.rounds, rows, describe=_describe)
+
+
+def _describe(rate):
+    milliseconds = 1000 * flags.FLAGS.batch_size / rate
+    return f"{rate:,.0f} examples/s, {milliseconds:.1f} ms per step"
 
 
 def _ours(rows):
     wanted = flags.FLAGS
-    with tempfile.TemporaryDirectory() as model_dir:
-        return run_python(
-            OURS,
-            "--mode=train",
-            "--model=neumf",
-            "--dataset=benchmarks.recommendation_speed:make_pipeline",
-            f"--data_dir={wanted.batch_size}",
-            f"--model_dir={model_dir}",
-            f"--train_batch_size={wanted.batch_size}",
-            f"--train_steps={wanted.steps + 1}",
-            f"--save_checkpoints_steps={10 * wanted.steps}",
-            f"--params=num_users={USERS},num_items={rows},gmf_size={WIDTH},mlp_size={WIDTH}",
-            f"--params=hidden_units=[{','.join(map(str, UNITS))}]",
-            f"--params=optimizer=adagrad,learning_rate={RATE},lazy_embeddings=true",
-        )
+    return train_rate(
+        "--model=neumf",
+        "--dataset=benchmarks.recommendation_speed:make_pipeline",
+        f"--data_dir={wanted.batch_size}",
+        f"--train_batch_size={wanted.batch_size}",
+        f"--train_steps={wanted.steps + 1}",
+        f"--save_checkpoints_steps={10 * wanted.steps}",
+        f"--params=num_users={USERS},num_items={rows},gmf_size={WIDTH},mlp_size={WIDTH}",
+        f"--params=hidden_units=[{','.join(map(str, UNITS))}]",
+        f"--params=optimizer=adagrad,learning_rate={RATE},lazy_embeddings=true",
+    )
 
 
 def _keras(rows, per_execution=1):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import glob
 import json
-import os
 import sys
 
 
-def train() -> dict:
-    """Runs run_cpu.py with the flags of sys.argv; returns the training results of its last step."""
+def run() -> dict:
+    """Runs run_cpu.py with the flags of sys.argv; returns the newest result of its model_dir."""
     from engine.cli import startup, tensorflow_import
 
     startup.start(sys.argv, "", "engine.cli.flags", "engine.cli.cpu_flags")
@@ -17,8 +17,21 @@ def train() -> dict:
     from engine.cli.flags import FLAGS
 
     startup.run(run_cpu.main)
-    with open(os.path.join(FLAGS.model_dir, f"result_{FLAGS.train_steps}.json")) as file:
-        return json.load(file)["train"]
+    results = []
+    for path in glob.glob(f"{glob.escape(FLAGS.model_dir)}/result_*.json"):
+        with open(path) as file:
+            results.append(json.load(file))
+    return max(results, key=lambda result: result["step"])
+
+
+def recipe(name, *arguments):
+    """Returns (hyperparameters for 10 classes, parsed flags) of a file in configs/."""
+    from engine.cli import hparams
+    from engine.cli.flags import FLAGS
+    from models import registry
+
+    FLAGS(["", f"--flagfile=configs/{name}.cfg", *arguments, "--data_dir=x", "--model_dir=x"])
+    return hparams.resolve(registry.find(FLAGS.model), FLAGS.params, {"num_classes": 10}), FLAGS
 
 
 def build(*arguments):

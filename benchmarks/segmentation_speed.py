@@ -11,20 +11,11 @@ the last. Prints medians, and the median ratio of a round.
 
 from __future__ import annotations
 
-import statistics
-import tempfile
-
 from absl import app, flags
 
-from benchmarks.subprocesses import format_ratios, interleave, run_python
+from benchmarks.subprocesses import compare, run_python, train_rate
 
 NUM_CLASSES, DEPTH = 12, 4
-
-OURS = """
-import json
-from benchmarks import runs
-print(json.dumps(runs.train()["examples_per_second"]))
-"""
 
 KERAS = f"""
 import json, sys, time
@@ -83,33 +74,22 @@ def main(_):
     wanted = flags.FLAGS
     for size in map(int, wanted.sizes):
         sides = {name: _SIDES[name] for name in ("ours", *wanted.peers)}
-        rates = interleave(sides, wanted.rounds, size)
-        for name, found in rates.items():
-            print(
-                f"{size}x{size}, {name}: {statistics.median(found):.2f} examples/s; "
-                f"ours / this {format_ratios(rates['ours'], found)}",
-                flush=True,
-            )
+        compare(f"{size}x{size}", sides, wanted.rounds, size)
 
 
 def _ours(size):
     wanted = flags.FLAGS
-    with tempfile.TemporaryDirectory() as model_dir:
-        return run_python(
-            OURS,
-            "--mode=train",
-            "--model=unet",
-            "--dataset=synthetic",
-            "--synthetic_task=segmentation",
-            f"--synthetic_classes={NUM_CLASSES}",
-            f"--image_size={size}x{size}",
-            f"--model_dir={model_dir}",
-            f"--train_batch_size={wanted.batch_size}",
-            f"--train_steps={wanted.steps + 1}",
-            "--best_metric=",
-            f"--params=depth={DEPTH},width={wanted.width}",
-            "--params=optimizer=momentum,momentum=0.9,learning_rate=0.001",
-        )
+    return train_rate(
+        "--model=unet",
+        "--dataset=synthetic",
+        "--synthetic_task=segmentation",
+        f"--synthetic_classes={NUM_CLASSES}",
+        f"--image_size={size}x{size}",
+        f"--train_batch_size={wanted.batch_size}",
+        f"--train_steps={wanted.steps + 1}",
+        f"--params=depth={DEPTH},width={wanted.width}",
+        "--params=optimizer=momentum,momentum=0.9,learning_rate=0.001",
+    )
 
 
 def _keras(size, per_execution=1):

@@ -17,7 +17,7 @@ import tempfile
 
 from absl import app, flags
 
-from benchmarks.subprocesses import run_python
+from benchmarks.subprocesses import run_cpu, run_python
 
 # Recipe -> (image size, number of classes).
 RECIPES = {"cifar10_cnn": ("32x32", 10), "apple_leaf_transfer": ("224x224", 4)}
@@ -27,16 +27,6 @@ flags.DEFINE_list("recipes", list(RECIPES), "Recipes to run.")
 flags.DEFINE_list("runtimes", [], "Runtimes; default: all that are installed.")
 flags.DEFINE_integer("rounds", 11, "Rounds; each runs both sides for some 0.3 s.")
 flags.DEFINE_string("json", "", "File for the results.")
-
-OURS = """
-import json, os, runpy, sys
-arguments, export_dir = sys.argv[1:-1], sys.argv[-1]
-for mode in (["--mode=train", "--train_steps=1"], ["--mode=export", f"--export_dir={export_dir}"]):
-    sys.argv[1:] = [*arguments, *mode]
-    runpy.run_path("run_cpu.py", run_name="__main__")
-(version,) = os.listdir(export_dir)
-print(json.dumps(os.path.join(export_dir, version)))
-"""
 
 KERAS = """
 import json, os, sys
@@ -101,8 +91,7 @@ def main(_):
 def _export(recipe, folder):
     """Exports both sides with random weights; returns the image shape and both paths."""
     size, num_classes = RECIPES[recipe]
-    ours = run_python(
-        OURS,
+    given = (
         f"--flagfile=configs/{recipe}.cfg",
         "--dataset=synthetic",
         f"--image_size={size}",
@@ -115,8 +104,11 @@ def _export(recipe, folder):
         "--predict_batch_size=8",
         "--train_batch_size=8",
         f"--model_dir={folder}/model",
-        f"{folder}/ours",
     )
+    run_cpu(*given, "--mode=train", "--train_steps=1")
+    run_cpu(*given, "--mode=export", f"--export_dir={folder}/ours")
+    (version,) = os.listdir(f"{folder}/ours")
+    ours = os.path.join(folder, "ours", version)
     shape = [*map(int, size.split("x")), 3]
     keras = run_python(KERAS, ours, os.path.join(folder, "keras"), json.dumps(shape))
     return shape, (ours, keras)

@@ -15,7 +15,7 @@ import time
 from absl import app, flags
 
 from benchmarks import train_speed
-from benchmarks.subprocesses import run_python
+from benchmarks.subprocesses import interleave, run_python
 
 flags.DEFINE_string("recipe", "mnist_mlp", "A recipe of train_speed.")
 
@@ -92,19 +92,24 @@ def main(_):
     """Prints the stages of both sides."""
     recipe = flags.FLAGS.recipe
     shape, size, _ = train_speed.RECIPES[recipe]
-    ours, keras = [], []
     with tempfile.TemporaryDirectory() as folder:
         data_dir, arrays, params, batch_size = train_speed.prepare(recipe, folder, shape, size)
-        for i in range(flags.FLAGS.rounds):
-            arguments = train_speed.arguments(recipe, data_dir, f"{folder}/{i}", 3)
-            ours.append(run_python(OURS, time.time(), *arguments))
-            values = params, batch_size, flags.FLAGS.precision
-            keras.append(run_python(KERAS, time.time(), arrays, *map(json.dumps, values)))
-    for name, rounds in (("ours", ours), ("tf.keras", keras)):
+        values = params, batch_size, flags.FLAGS.precision
+        sides = {
+            "ours": lambda: _ours(train_speed.arguments(recipe, data_dir, 3)),
+            "tf.keras": lambda: run_python(KERAS, time.time(), arrays, *map(json.dumps, values)),
+        }
+        rates = interleave(sides, flags.FLAGS.rounds)
+    for name, rounds in rates.items():
         total = statistics.median(sum(stages.values()) for stages in rounds)
         print(f"{name}: {total:.2f} s to the end of the first step")
         for stage in rounds[0]:
             print(f"  {stage:32}{statistics.median(stages[stage] for stages in rounds):6.2f} s")
+
+
+def _ours(arguments):
+    with tempfile.TemporaryDirectory() as model_dir:
+        return run_python(OURS, time.time(), *arguments, f"--model_dir={model_dir}")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ import pathlib
 import statistics
 import subprocess
 import sys
+import tempfile
+import time
 
 from engine.cli import cpu_kernels
 
@@ -42,6 +44,41 @@ def run_module(module: str, *arguments, python: str = sys.executable) -> None:
     _run([python, "-m", f"benchmarks.{module}", *map(str, arguments)])
 
 
+# Prints the newest result of run_cpu.py, the seconds from the start of the process to its import
+# ("start") and its peak memory in MiB ("peak").
+_RUN_CPU = """
+import json, resource, sys, time
+start = time.time() - float(sys.argv.pop(1))
+from benchmarks import runs
+result = runs.run()
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+print(json.dumps({**result, "start": start, "peak": peak}))
+"""
+
+
+def run_cpu(*arguments: str, before: str = "") -> dict:
+    """Runs run_cpu.py in a child process; returns the newest result and what `_RUN_CPU` adds.
+
+    Args:
+      *arguments: its flags; default of --model_dir: a temporary folder.
+      before: code that the process runs first.
+    """
+    with tempfile.TemporaryDirectory() as model_dir:
+        given = f"--model_dir={model_dir}", *arguments
+        return run_python(before + _RUN_CPU, time.time(), *given)
+
+
+def train_rate(*arguments: str, before: str = "") -> float:
+    """Trains with run_cpu.py in a child process; returns the examples/s after the first step."""
+    result = run_cpu("--mode=train", "--best_metric=", *arguments, before=before)
+    return result["train"]["examples_per_second"]
+
+
+def prepare_data(*arguments: str) -> None:
+    """Runs prepare_data.py in a child process."""
+    _run([sys.executable, "prepare_data.py", *arguments])
+
+
 def _run(command, environment=None):
     """Returns the standard output."""
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **(environment or {})}
@@ -68,6 +105,29 @@ def interleave(sides: dict, rounds: int, *arguments) -> dict[str, list[float]]:
         for name, run in sides.items():
             rates[name].append(run(*arguments))
     return rates
+
+
+def compare(
+    title: str,
+    sides: dict,
+    rounds: int,
+    *arguments,
+    describe=lambda rate: f"{rate:.2f} examples/s",
+) -> None:
+    """Runs the sides interleaved; prints a line per side with its median and the ratios to ours.
+
+    Args:
+      title: beginning of each line.
+      sides: `{name: function that returns a rate}`, with "ours".
+      rounds: number of rounds.
+      *arguments: arguments of the functions.
+      describe: function from the median rate to text.
+    """
+    rates = interleave(sides, rounds, *arguments)
+    for name, found in rates.items():
+        ratios = format_ratios(rates["ours"], found)
+        shown = describe(statistics.median(found))
+        print(f"{title}, {name}: {shown}; ours / this {ratios}", flush=True)
 
 
 def format_ratios(ours: list[float], peer: list[float]) -> str:

@@ -19,7 +19,7 @@ from absl import app, flags
 
 from benchmarks import train_speed
 from benchmarks.peers import train_peers
-from benchmarks.subprocesses import run_python
+from benchmarks.subprocesses import format_ratios, run_python
 
 flags.DEFINE_string("source", None, "Folder with the original IDX files.", required=True)
 
@@ -112,11 +112,8 @@ def _format(name, rounds, epochs):
         missed = seconds.count(None)
         return f"not within {epochs} epochs in {missed} of {len(rounds)} rounds"
     text = f"{statistics.median(seconds):.1f} s"
-    if None in [sides["ours"] for sides in rounds]:
-        return text
-    ratios = [sides[name] / sides["ours"] for sides in rounds]
-    listed = " ".join(f"{ratio:.2f}" for ratio in ratios)
-    return f"{text}, this / ours {statistics.median(ratios):.2f} ({listed})"
+    ours = [sides["ours"] for sides in rounds]
+    return text if None in ours else f"{text}, this / ours {format_ratios(seconds, ours)}"
 
 
 def _prepare(folder):
@@ -131,7 +128,8 @@ def _race(recipe, data_dir, arrays, model_dir, seed):
     params, batch_size, _ = train_speed.settings(recipe)
     steps = 60_000 // batch_size
     ours = [
-        *train_speed.arguments(recipe, data_dir, model_dir, epochs * steps),
+        *train_speed.arguments(recipe, data_dir, epochs * steps),
+        f"--model_dir={model_dir}",
         "--dataset=fashion_mnist",
         "--mode=train_and_eval",
         f"--save_checkpoints_steps={steps}",

@@ -14,16 +14,16 @@ from the start of the process. Prints medians, and the median ratio of a round.
 
 from __future__ import annotations
 
+import functools
 import json
 import pathlib
 import statistics
 import tempfile
-import time
 
 from absl import app, flags
 
 from benchmarks.peers import train_peers
-from benchmarks.subprocesses import run_python
+from benchmarks.subprocesses import interleave, run_cpu, run_python
 
 # Recipe -> (shape of images, examples, training steps); about ten seconds each.
 RECIPES = {
@@ -52,15 +52,6 @@ flags.register_validator(
 flags.DEFINE_integer("rounds", 3, "Rounds; each runs every side once.")
 flags.DEFINE_string("json", "", "File for the results.")
 flags.DEFINE_string("page", "", "Docs page to update with the results.")
-
-OURS = """
-import sys, time
-offset = time.time() - float(sys.argv.pop(1))
-import json
-from benchmarks import runs
-record = runs.train()
-print(json.dumps([offset + record["seconds_to_first_step"], record["examples_per_second"]]))
-"""
 
 
 def main(_):
@@ -119,14 +110,11 @@ def _bench(recipe, folder):
     shape, size, steps = RECIPES[recipe]
     data_dir, arrays, params, batch_size = prepare(recipe, folder, shape, size)
     used, epochs = whole_epochs(size, steps, batch_size)
-    runs = {name: [] for name in ("ours", *flags.FLAGS.peers)}
-    for i in range(flags.FLAGS.rounds):
-        for name, done in runs.items():
-            if name == "ours":
-                done.append(_ours(recipe, data_dir, f"{folder}/{recipe}-{i}", steps))
-            else:
-                peer = train_peers.PEERS[name]
-                done.append(peer(arrays, used, params, batch_size, epochs))
+    given = arrays, used, params, batch_size, epochs
+    runs = {"ours": functools.partial(_ours, recipe, data_dir, steps)}
+    for name in flags.FLAGS.peers:
+        runs[name] = functools.partial(train_peers.PEERS[name], *given)
+    runs = interleave(runs, flags.FLAGS.rounds)
     sides = {}
     for name, done in runs.items():
         ratios = [ours / rate for (_, ours), (_, rate) in zip(runs["ours"], done)]
@@ -174,28 +162,26 @@ def settings(recipe):
     """Returns (hyperparameters, batch size, name of the data set) of a recipe."""
     code = f"""
 import json
-from engine.cli.flags import FLAGS
-from engine.cli import hparams
-from models import registry
-recipe = "--flagfile=configs/{recipe}.cfg"
-FLAGS(["", recipe, "--params={DISABLED}", "--data_dir=x", "--model_dir=x"])
-params = hparams.resolve(registry.find(FLAGS.model), FLAGS.params, {{"num_classes": 10}})
-print(json.dumps([params, FLAGS.train_batch_size, FLAGS.dataset]))
+from benchmarks import runs
+params, flags = runs.recipe("{recipe}", "--params={DISABLED}")
+print(json.dumps([params, flags.train_batch_size, flags.dataset]))
 """
     return run_python(code)
 
 
-def _ours(recipe, data_dir, model_dir, steps):
-    return run_python(OURS, time.time(), *arguments(recipe, data_dir, model_dir, steps))
+def _ours(recipe, data_dir, steps):
+    """Returns the seconds to the first step, and examples/s after it."""
+    result = run_cpu(*arguments(recipe, data_dir, steps))
+    train = result["train"]
+    return result["start"] + train["seconds_to_first_step"], train["examples_per_second"]
 
 
-def arguments(recipe, data_dir, model_dir, steps):
+def arguments(recipe, data_dir, steps):
     """Returns the flags of run_cpu.py, without the features that a Keras twin lacks."""
     return [
         f"--flagfile=configs/{recipe}.cfg",
         "--mode=train",
         f"--data_dir={data_dir}",
-        f"--model_dir={model_dir}",
         f"--train_steps={steps}",
         "--best_metric=",
         "--early_stop_evals=0",

@@ -10,23 +10,16 @@ sentences of 16 tokens with random weights, so that every beam search runs to th
 from __future__ import annotations
 
 import statistics
-import tempfile
 
 from absl import app, flags
 
-from benchmarks.subprocesses import format_ratio, run_python
+from benchmarks.subprocesses import format_ratio, interleave, run_python, train_rate
 
 MAX_LENGTH, VOCAB_SIZE, BATCH_SIZE = 64, 4096, 64
 SENTENCES = 20
 
 flags.DEFINE_integer("rounds", 3, "Rounds; each runs every side once.")
 flags.DEFINE_integer("steps", 30, "Training steps.")
-
-OURS = """
-import json
-from benchmarks import runs
-print(json.dumps(runs.train()["examples_per_second"]))
-"""
 
 KERAS = """
 import json, sys, time
@@ -117,12 +110,9 @@ print(json.dumps(found))
 
 def main(_):
     """Runs the rounds and prints the results."""
-    ours, keras = [], []
-    with tempfile.TemporaryDirectory() as folder:
-        for i in range(flags.FLAGS.rounds):
-            ours.append(_ours(f"{folder}/{i}") * MAX_LENGTH)
-            keras.append(_keras() * MAX_LENGTH)
-    print(f"training, target tokens/s: {format_ratio(ours, keras)}", flush=True)
+    rates = interleave({"ours": _ours, "keras": _keras}, flags.FLAGS.rounds)
+    tokens = ([MAX_LENGTH * rate for rate in side] for side in rates.values())
+    print(f"training, target tokens/s: {format_ratio(*tokens)}", flush=True)
     found = run_python(DECODING, MAX_LENGTH, VOCAB_SIZE, SENTENCES, flags.FLAGS.rounds)
     for beams, pairs in found.items():
         cached, slow = (statistics.median(side) for side in zip(*pairs))
@@ -133,17 +123,13 @@ def main(_):
         )
 
 
-def _ours(model_dir):
-    return run_python(
-        OURS,
+def _ours():
+    return train_rate(
         "--flagfile=configs/multi30k_tiny.cfg",
-        "--mode=train",
         "--dataset=synthetic",
         f"--synthetic_text={MAX_LENGTH}x{VOCAB_SIZE}",
-        f"--model_dir={model_dir}",
         f"--train_batch_size={BATCH_SIZE}",
         f"--train_steps={flags.FLAGS.steps}",
-        "--best_metric=",
         "--params=pre_norm=false",  # like the Keras side
     )
 

@@ -52,7 +52,7 @@ def record(code, *arguments):
     return {}
 
 for module in (evaluation_speed, start_up, time_to_accuracy, train_speed):
-    module.run_python = record
+    module.run_python = module.run_cpu = record
 evaluation_speed._bench("digits", "folder")
 time_to_accuracy._race("mnist_mlp", "data", "arrays", "model", seed=1)
 start_up.main([])

@@ -16,32 +16,22 @@ NETWORK: bert, dlrm, retinanet or transformer. PRECISION: float32 or bfloat16. T
 
 from __future__ import annotations
 
+import importlib
 import sys
 
 import tensorflow as tf
+
+# Arguments of `build_step` after the batch size and the command line's.
+ARGUMENTS = {"retinanet": (640, 80, tf.bfloat16, True), "transformer": (128, 32768)}
 
 
 def main(path, batch_size, network, precision, *sizes):
     """Writes the program."""
     if precision == "bfloat16":
         tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
-    batch_size, sizes = int(batch_size), map(int, sizes)
-    if network == "bert":
-        from benchmarks.peers import official_bert
-
-        step, specs = official_bert.build_step(batch_size, *sizes)
-    elif network == "dlrm":
-        from benchmarks.peers import official_dlrm
-
-        step, specs = official_dlrm.build_step(batch_size)
-    elif network == "retinanet":
-        from benchmarks.peers import official_retinanet
-
-        step, specs = official_retinanet.build_step(batch_size, 640, 80, tf.bfloat16, True)
-    else:
-        from benchmarks.peers import official_transformer
-
-        step, specs = official_transformer.build_step(batch_size, 128, 32768)
+    module = importlib.import_module(f"benchmarks.peers.official_{network}")
+    more = (*map(int, sizes), *ARGUMENTS.get(network, ()))
+    step, specs = module.build_step(int(batch_size), *more)
     with open(path, "wb") as file:
         file.write(step.experimental_get_compiler_ir(*specs)(stage="hlo_serialized"))
 

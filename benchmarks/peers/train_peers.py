@@ -83,18 +83,10 @@ torch_twin.main(sys.argv[1], json.loads(sys.argv[2]))
 """
 
 
-def _keras(arrays, used, params, batch_size, epochs, **compile_arguments):
+def _tensorflow(code, arrays, used, params, batch_size, epochs, **compile_arguments):
     """Returns the seconds to the first step, and examples/s after it."""
-    return _tensorflow(KERAS, arrays, used, params, batch_size, epochs, compile_arguments)
-
-
-def _tensorflow(code, arrays, used, params, batch_size, epochs, more):
-    values = used, params, batch_size, epochs, time.time(), more, flags.FLAGS.precision
-    return run_python(code, arrays, *map(json.dumps, values))
-
-
-def _estimator(arrays, used, params, batch_size, epochs):
-    return _tensorflow(ESTIMATOR, arrays, used, params, batch_size, epochs, None)
+    values = used, params, batch_size, epochs, time.time(), compile_arguments
+    return run_python(code, arrays, *map(json.dumps, (*values, flags.FLAGS.precision)))
 
 
 def _torch(arrays, used, params, batch_size, epochs, channels_last, compiled):
@@ -114,10 +106,10 @@ def _torch(arrays, used, params, batch_size, epochs, channels_last, compiled):
 # Name -> function (path of arrays, number of examples, params, batch size, epochs) ->
 # (seconds to the first step, examples/s after it).
 PEERS = {
-    "keras": _keras,
-    "keras_steps": functools.partial(_keras, steps_per_execution=20),
-    "keras_xla": functools.partial(_keras, steps_per_execution=20, jit_compile=True),
-    "estimator": _estimator,
+    "keras": functools.partial(_tensorflow, KERAS),
+    "keras_steps": functools.partial(_tensorflow, KERAS, steps_per_execution=20),
+    "keras_xla": functools.partial(_tensorflow, KERAS, steps_per_execution=20, jit_compile=True),
+    "estimator": functools.partial(_tensorflow, ESTIMATOR),
     "torch": functools.partial(_torch, channels_last=False, compiled=False),
     "torch_channels_last": functools.partial(_torch, channels_last=True, compiled=False),
     "torch_compiled": functools.partial(_torch, channels_last=True, compiled=True),

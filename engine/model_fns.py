@@ -49,7 +49,7 @@ def _report_without_gradient(names):
     shown = ", ".join(names[:_SHOWN]) + (", ..." if names[_SHOWN:] else "")
     print(
         f"{len(names)} variable(s) get no gradient, so training does not change them: {shown}. "
-        "The loss does not depend on them, or only through an operation without a gradient",
+        "No loss that updates them depends on them, or through operations without a gradient only",
         flush=True,
     )
 

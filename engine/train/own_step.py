@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from common.constants import DROPOUT_SEED
 from common.errors import UsageError
+from common.messages import did_you_mean
 from engine.checkpoints import ema
 from engine.train import forward, loss_reduction, optimizers, tpu_embeddings
 from models.layers import device, dropout
@@ -91,9 +92,10 @@ class _Tools:
         """Returns an optimizer for `update`."""
         if name in self._names:
             raise ModelError(f"train_step: there are two optimizers '{name}'. Rename one")
-        unknown = params.keys() - optimizers.default_params().keys()
-        if unknown:
-            raise ModelError(f"train_step: the optimizer '{name}' has no {', '.join(unknown)}")
+        valid = optimizers.default_params()
+        for key in params.keys() - valid.keys():
+            hint = did_you_mean(key, valid)
+            raise ModelError(f"train_step: the optimizer '{name}' has no '{key}'.{hint}")
         self._names.add(name)
         params = {**self._params, **params}
         optimizers.check_params(params)
@@ -103,6 +105,8 @@ class _Tools:
 
     def infer(self, features, function=None):
         """Returns the outputs of a network after the updates so far."""
+        if not isinstance(features, dict):
+            raise ModelError(f"train_step: tools.infer(features, function) got features {features}")
         function = function or self._model.inference
 
         def network(features, params, training):
@@ -119,11 +123,20 @@ class _Tools:
 
     def update(self, optimizer, terms):
         """Updates variables with the gradients of a loss."""
+        if not isinstance(optimizer, _Optimizer):
+            raise ModelError(
+                f"train_step: tools.update(optimizer, terms) got {optimizer!r}. Make the optimizer "
+                "by tools.optimizer(name)"
+            )
         name, params = optimizer.name, optimizer.params
         with tf.control_dependencies(self._updates), tf.name_scope(name):
-            means = loss_reduction.means(terms, loss_reduction.denominators(terms, params))
-            losses = loss_reduction.by_variables(terms, means)
-            pairs = optimizers.compute_gradients(optimizer.optimizer, losses, params)
+            try:
+                means = loss_reduction.means(terms, loss_reduction.denominators(terms, params))
+                losses = loss_reduction.by_variables(terms, means)
+                pairs = optimizers.compute_gradients(optimizer.optimizer, losses, params)
+            except ModelError as error:
+                problem = str(error).removeprefix("losses: ")
+                raise ModelError(f"train_step: the update by '{name}': {problem}") from error
         pairs = [pair for pair in pairs if pair[0] is not None]
         before = _names(tf.compat.v1.global_variables())
         updates = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.UPDATE_OPS)

@@ -179,16 +179,31 @@ def _packed(halves):
     return tf.reshape(bits, [2 * rows, *rest])
 
 
+def random_normal(shape):
+    """Returns normal random numbers that a resumed run repeats, such as the noise of a generator.
+
+    They differ between calls, replicas and micro-batches, like the masks of `dropout`.
+
+    Args:
+      shape: of the result, float32.
+    """
+    return tf.random.stateless_normal(shape, _next_seed())
+
+
 def _random_words(shape):
     """Returns random uint32 for half the batch of a mask, different in each call."""
     batch_size, *rest = shape
+    shape = [(batch_size + 1) // 2, *rest]
+    return tf.random.stateless_uniform(shape, _next_seed(), None, None, tf.uint32)
+
+
+def _next_seed():
+    """Returns a seed, int32 `[2]`, another one in each call."""
     if _current() is None:
-        seed = _random_seed()
-    else:
-        seed, calls = _current()
-        _THREAD.seeds = seed, calls + 1
-        seed = tf.add(seed, [0, calls])
-    return tf.random.stateless_uniform([(batch_size + 1) // 2, *rest], seed, None, None, tf.uint32)
+        return _random_seed()
+    seed, calls = _current()
+    _THREAD.seeds = seed, calls + 1
+    return tf.add(seed, [0, calls])
 
 
 def _current():

@@ -132,7 +132,13 @@ def one_update(change):
         (one_update(lambda tools, _: tools.optimizer("sgd")), "there are two optimizers 'sgd'"),
         (
             one_update(lambda tools, _: tools.optimizer("x", rate=1)),
-            "the optimizer 'x' has no rate",
+            "the optimizer 'x' has no 'rate'",
+        ),
+        (one_update(lambda tools, outputs: tools.update("sgd", {})), "tools.update.* got 'sgd'"),
+        (one_update(lambda tools, _: tools.infer(len, {})), r"tools\.infer.* got features <built"),
+        (
+            one_update(lambda tools, _: tools.update(tools.optimizer("x"), None)),
+            "the update by 'x': returned None, not a dict of a Loss for each name",
         ),
     ],
 )

@@ -107,3 +107,13 @@ def test_stochastic_depth_skips_whole_images_and_keeps_the_mean(session):
     )
     numerics.assert_close(np.unique(first), [0, 1 / 0.75])
     assert 0.22 < np.mean(first == 0) < 0.28
+
+
+def test_normal_numbers_are_a_function_of_the_batch(session):
+    def draw(seed):
+        with dropout.seeded({"dropout_seed": tf.constant([seed])}):
+            return session.run([dropout.random_normal([13, 7]) for _ in range(2)])
+
+    first, second = draw([5, 6])
+    np.testing.assert_array_equal([first, second], draw([5, 6]))
+    assert not np.isin(first, [second, *draw([5, 7])]).any()

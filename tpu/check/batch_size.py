@@ -6,14 +6,12 @@ may have no batch dimension. Called with twice the batch size, input_fn shows wh
 
 from __future__ import annotations
 
-import contextlib
 from unittest import mock
 
 import tensorflow as tf
 from tensorflow_estimator.python.estimator.tpu import tpu_context
 
-from tpu.check import graph_builder
-from tpu.connect.topology import Topology
+from tpu.check.graph_builder import CheckedMode
 from tpu.findings import ERROR, WARNING
 
 
@@ -25,23 +23,16 @@ def is_suspicious(infeed, batch_size: int) -> bool:
     return any(size is not None and size != batch_size for size in sizes)
 
 
-def find_mistake(estimator, input_fn, mode: str, tpu_topology: Topology):
+def find_mistake(checked: CheckedMode):
     """Returns (level, message) if input_fn batches by another size, else None.
-
-    Args:
-      estimator: a `TPUEstimator(use_tpu=True)`, made with any resolver or master.
-      input_fn: the input_fn of the mode.
-      mode: "train", "eval" or "infer" (`tf.estimator.ModeKeys`).
-      tpu_topology: the slice.
 
     Raises:
       Any exception of input_fn.
     """
-    with graph_builder.on_slice(estimator, tpu_topology):
-        with estimator._ctx.with_mode(mode) as context:
-            asked = context.batch_size_for_input_fn
-        shapes = _shapes(estimator, input_fn, mode, asked)
-        doubled = _shapes(estimator, input_fn, mode, 2 * asked)
+    with checked.context() as context:
+        asked = context.batch_size_for_input_fn
+    with checked.on_slice():
+        shapes, doubled = _shapes(checked, asked), _shapes(checked, 2 * asked)
     if len(shapes) != len(doubled):
         return None
     followers = [
@@ -80,14 +71,13 @@ def _ignored(shapes, asked):
     return (WARNING if is_flat else ERROR), message
 
 
-def _shapes(estimator, input_fn, mode, batch_size):
+def _shapes(checked, batch_size):
     """Returns the shapes of a batch, a list of lists, if params['batch_size'] is `batch_size`."""
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(tf.Graph().as_default())
-        size = property(lambda self: batch_size)
-        context = tpu_context._InternalTPUContext
-        stack.enter_context(mock.patch.object(context, "batch_size_for_input_fn", size))
-        batch = graph_builder.call_input_fn(estimator, input_fn, mode)
+    size = property(lambda self: batch_size)
+    context = tpu_context._InternalTPUContext
+    patched = mock.patch.object(context, "batch_size_for_input_fn", size)
+    with tf.Graph().as_default(), patched:
+        batch = checked.call_input_fn()
         if isinstance(batch, (tf.data.Dataset, tf.compat.v1.data.Dataset)):
             batch = tf.compat.v1.data.get_output_shapes(batch)
         shapes = [tf.TensorShape(getattr(part, "shape", part)) for part in tf.nest.flatten(batch)]

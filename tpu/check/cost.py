@@ -76,7 +76,8 @@ def estimate_step_time(optimized: bytes, generation: str, flops: float, line_of_
       flops: floating-point operations of the step.
       line_of_op: function from the name of a TensorFlow operation to "file:line".
     """
-    step = hlo_executions.Step(_module(optimized), _cycles)
+    # A HloModuleProtoWithConfig, which TensorFlow 2.15 lacks, begins with the field of a HloProto.
+    step = hlo_executions.Step(hlo_pb2.HloProto.FromString(optimized).hlo_module, _cycles)
     cycles, not_counted, custom_calls = {}, 0, []  # {id: (instruction, cycles per step)}
     for instruction, times in step.executed():
         once = _cycles(instruction)
@@ -110,17 +111,6 @@ def estimate_step_time(optimized: bytes, generation: str, flops: float, line_of_
         skipped_branches=step.skipped_branches,
         custom_calls=tuple(sorted(set(custom_calls) - _FREE_CALLS)),
     )
-
-
-def _module(optimized):
-    """Parses field 1 of a HloModuleProtoWithConfig, a message that TensorFlow 2.15 lacks."""
-    position, size, shift = 1, 0, 0
-    while True:
-        byte = optimized[position]
-        size |= (byte & 127) << shift
-        position, shift = position + 1, shift + 7
-        if byte < 128:
-            return hlo_pb2.HloModuleProto.FromString(optimized[position : position + size])
 
 
 def _cycles(instruction):

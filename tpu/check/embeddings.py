@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from tpu.check import graph_builder, input_throughput
+from tpu.check.graph_builder import CheckedMode
 from tpu.connect import topology
 from tpu.connect.topology import Topology
 from tpu.graph.variables import EMBEDDING_SLOTS
@@ -42,16 +42,9 @@ class TableUse:
         return self.rows * self.width * 4 * (1 + self.slots)
 
 
-def find_tables(estimator, mode: str, tpu_topology: Topology) -> list[TableUse]:
-    """Returns the tables of a mode; evaluation needs no slots.
-
-    Args:
-      estimator: a `TPUEstimator(use_tpu=True, embedding_config_spec=...)`.
-      mode: "train" or "eval" (`tf.estimator.ModeKeys`).
-      tpu_topology: the slice.
-    """
-    on_slice = graph_builder.on_slice(estimator, tpu_topology)
-    with on_slice, estimator._ctx.with_mode(mode) as context:
+def find_tables(checked: CheckedMode) -> list[TableUse]:
+    """Returns the tables of a mode, "train" or "eval"; evaluation needs no slots."""
+    with checked.context() as context:
         config = context.embedding_config
     tables = config.tpu_embedding.config_proto.table_descriptor if config else ()
     found = []
@@ -62,25 +55,22 @@ def find_tables(estimator, mode: str, tpu_topology: Topology) -> list[TableUse]:
     return found
 
 
-def count_ids(tables, estimator, input_fn, mode: str, tpu_topology: Topology) -> list[TableUse]:
+def count_ids(tables, checked: CheckedMode) -> list[TableUse]:
     """Returns tables with `ids_per_step` and `duplicates`, from the first batches of input_fn.
 
     Args:
       tables: of `find_tables`.
-      estimator: see `find_tables`.
-      input_fn: returns a dict of features, dense (id 0 is missing if there is a combiner) or
-        sparse, and optionally labels.
-      mode: see `find_tables`.
-      tpu_topology: see `find_tables`.
+      checked: the mode; input_fn returns a dict of features, dense (id 0 is missing if there is a
+        combiner) or sparse, and optionally labels.
 
     Raises:
       Any exception of input_fn.
     """
-    with graph_builder.on_slice(estimator, tpu_topology), tf.Graph().as_default():
-        with estimator._ctx.with_mode(mode) as context:
+    with checked.on_slice(), tf.Graph().as_default():
+        with checked.estimator._ctx.with_mode(checked.mode) as context:
             embedding = context.embedding_config.tpu_embedding
             batch, step = context.batch_size_for_input_fn, context.global_batch_size
-        features = input_throughput.next_batch(estimator, input_fn, mode)
+        features = checked.next_batch()
         features = features[0] if isinstance(features, (tuple, list)) else features
         ids = {name: _ids(features[name]) for name in embedding.feature_to_config_dict}
         num_batches = min(_MAX_BATCHES, -(-step // batch))

@@ -255,11 +255,7 @@ def _through(value, kinds):
 
 
 def _costliest(entries):
-    """Adds up costs; of the branches of a predicate only those with the highest sum.
-
-    Args:
-      entries: list of (cost, frozenset of (predicate, branch)).
-    """
+    """Adds up costs, [(cost, frozenset of (predicate, branch))], of the costliest branches."""
     counts = {}
     for _, conditions in entries:
         for predicate, _ in conditions:

@@ -10,14 +10,13 @@ from tensorflow.python.framework import function as function_lib
 from tensorflow_estimator.python.estimator.export import export_lib
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator
 
-from tpu.check import graph_builder
-from tpu.connect.topology import Topology
+from tpu.check.graph_builder import CheckedMode
 from tpu.graph import tpu_kernels
 from tpu.graph.placement import Placement
 from tpu.graph.replicated_graph import ReplicatedGraph
 
 
-def build(estimator, serving_input_receiver_fn, tpu_topology: Topology):
+def build(checked: CheckedMode):
     """Builds the serving graph for CPUs, and the one for TPUs if the estimator exports it.
 
     Returns:
@@ -27,13 +26,11 @@ def build(estimator, serving_input_receiver_fn, tpu_topology: Topology):
       Any exception of TPUEstimator, model_fn or serving_input_receiver_fn.
     """
     outputs, tpu_graphs = {}, []
-    if estimator._export_to_cpu:
-        mode = tf.estimator.ModeKeys.PREDICT
-        _, outputs = _build(estimator, serving_input_receiver_fn, tpu_topology, mode)
-    if estimator._export_to_tpu:
-        mode = tpu_estimator._INFERENCE_ON_TPU_MODE
+    if checked.estimator._export_to_cpu:
+        _, outputs = _build(checked, tf.estimator.ModeKeys.PREDICT)
+    if checked.estimator._export_to_tpu:
         with _record_functions(tpu_graphs):
-            graph, of_tpu = _build(estimator, serving_input_receiver_fn, tpu_topology, mode)
+            graph, of_tpu = _build(checked, tpu_estimator._INFERENCE_ON_TPU_MODE)
         tpu_graphs.append(graph)
         outputs = outputs or of_tpu
     return tpu_graphs, outputs
@@ -49,12 +46,13 @@ def find_faults(graphs: list[tf.Graph]):
                 yield *fault, op
 
 
-def _build(estimator, serving_input_receiver_fn, tpu_topology, mode):
-    with graph_builder.on_slice(estimator, tpu_topology), tf.Graph().as_default() as graph:
+def _build(checked, mode):
+    estimator = checked.estimator
+    with checked.on_slice(), tf.Graph().as_default() as graph:
         estimator._is_input_fn_invoked = None
         estimator._create_and_assert_global_step(graph)
         tf.compat.v1.set_random_seed(estimator.config.tf_random_seed)
-        receiver = serving_input_receiver_fn()
+        receiver = checked.input_fn()
         labels = getattr(receiver, "labels", None)
         spec = estimator._call_model_fn(receiver.features, labels, mode, estimator.config)
         exported = export_lib.export_outputs_for_mode(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import traceback
 import types
+from collections.abc import Callable
 from typing import NamedTuple
 from unittest import mock
 
@@ -22,54 +23,76 @@ from tpu.graph.replicated_graph import ReplicatedGraph
 ModeKeys = tf.estimator.ModeKeys
 
 
-class BuiltGraph(NamedTuple):
-    """The graph of a mode, as TPUEstimator runs it.
+class CheckedMode(NamedTuple):
+    """A mode of a TPUEstimator on a slice: what the stages of a check build, measure and compile.
 
     Attributes:
-      graph: the program of one core, the loop around it, infeed, outfeed, host_call.
-      spec: the `tf.estimator.EstimatorSpec` of TPUEstimator's session.
+      estimator: a `TPUEstimator(use_tpu=True)`, made with any resolver or master.
+      input_fn: the input_fn of the mode; the serving_input_receiver_fn of an export.
+      mode: "train", "eval" or "infer" (`tf.estimator.ModeKeys`).
+      topology: the slice.
     """
 
-    graph: tf.Graph
-    spec: tf.estimator.EstimatorSpec
+    estimator: tf.compat.v1.estimator.tpu.TPUEstimator
+    input_fn: Callable
+    mode: str
+    topology: Topology
+
+    @contextlib.contextmanager
+    def on_slice(self):
+        """A context manager in which the TPUEstimator finds the slice."""
+        found, lazy = discovery.metadata(self.topology), vars(self.estimator._ctx).items()
+        patch, owner = mock.patch.object, tpu_system_metadata
+        with contextlib.ExitStack() as stack:
+            for cache in [value for name, value in lazy if name.startswith("_lazy_")]:
+                stack.enter_context(mock.patch.dict(cache, clear=True))  # of another slice
+            stack.enter_context(patch(owner, "_query_tpu_system_metadata", return_value=found))
+            # TPUEmbedding finds the hosts of this slice under any name of a job.
+            stack.enter_context(patch(owner, "master_job", return_value=None))
+            yield
+
+    @contextlib.contextmanager
+    def context(self):
+        """A context manager that yields TPUEstimator's context of the mode on the slice."""
+        with self.on_slice(), self.estimator._ctx.with_mode(self.mode) as context:
+            yield context
+
+    def call_input_fn(self):
+        """Calls input_fn as TPUEstimator does for the first host; call it inside `on_slice`.
+
+        Returns:
+          What input_fn returns, in the default graph: a Dataset or tensors.
+        """
+        with self.estimator._ctx.with_mode(self.mode) as context:
+            host = tpu_context.TPUContext(context, "/cpu:0", invocation_index=0, host_id=0)
+            return self.estimator._call_input_fn(self.input_fn, self.mode)(host)
+
+    def next_batch(self):
+        """Returns the tensors of a batch of `call_input_fn`."""
+        batch = self.call_input_fn()
+        if not isinstance(batch, (tf.data.Dataset, tf.compat.v1.data.Dataset)):
+            return batch
+        iterator = tf.compat.v1.data.make_initializable_iterator(batch)
+        collection = tf.compat.v1.GraphKeys.TABLE_INITIALIZERS
+        tf.compat.v1.add_to_collection(collection, iterator.initializer)
+        return iterator.get_next()
 
 
-@contextlib.contextmanager
-def on_slice(estimator, tpu_topology: Topology):
-    """A context manager in which a TPUEstimator finds that slice."""
-    caches = [value for name, value in vars(estimator._ctx).items() if name.startswith("_lazy_")]
-    with contextlib.ExitStack() as stack:
-        for cache in caches:  # metadata of a slice that it found before
-            stack.enter_context(mock.patch.dict(cache, clear=True))
-        query = mock.patch.object(
-            tpu_system_metadata,
-            "_query_tpu_system_metadata",
-            return_value=discovery.metadata(tpu_topology),
-        )
-        stack.enter_context(query)
-        # TPUEmbedding finds the hosts of this slice under any name of a job.
-        job = mock.patch.object(tpu_system_metadata, "master_job", return_value=None)
-        stack.enter_context(job)
-        yield
-
-
-def build(estimator, input_fn, mode: str, tpu_topology: Topology, steps: int = 100) -> BuiltGraph:
-    """Builds the graph of a mode as `estimator` does for a session on the slice.
+def build(checked: CheckedMode) -> tuple[tf.Graph, tf.estimator.EstimatorSpec]:
+    """Builds the graph of a mode as its estimator does for a session on the slice.
 
     This includes TPUEstimator's own checks of input_fn, model_fn and batch sizes.
 
-    Args:
-      estimator: a `TPUEstimator(use_tpu=True)`, made with any resolver or master.
-      input_fn: the input_fn of the mode.
-      mode: "train", "eval" or "infer" (`tf.estimator.ModeKeys`).
-      tpu_topology: the slice.
-      steps: number of training or evaluation steps.
+    Returns:
+      (graph with the program of one core, the loop around it, infeed, outfeed and host_call, spec
+      of TPUEstimator's session).
 
     Raises:
       Any exception of TPUEstimator, input_fn or model_fn.
     """
+    estimator, input_fn, mode, _ = checked
     with contextlib.ExitStack() as stack:
-        stack.enter_context(on_slice(estimator, tpu_topology))
+        stack.enter_context(checked.on_slice())
         graph = stack.enter_context(tf.Graph().as_default())
         model_fn = spec_errors.model_fn_of(estimator)
         stack.enter_context(spec_errors.locate(input_fn, model_fn))
@@ -79,32 +102,21 @@ def build(estimator, input_fn, mode: str, tpu_topology: Topology, steps: int = 1
         estimator._rendezvous[mode] = error_handling.ErrorRendezvous(num_sources=3)
         estimator._create_and_assert_global_step(graph)
         if mode == ModeKeys.TRAIN:
-            estimator._convert_train_steps_to_hooks(steps, None)
+            estimator._convert_train_steps_to_hooks(100, None)
         if mode == ModeKeys.EVAL:
-            estimator._convert_eval_steps_to_hooks(steps)
+            estimator._convert_eval_steps_to_hooks(100)
         features, labels, _ = estimator._get_features_and_labels_from_input_fn(input_fn, mode)
         spec = estimator._call_model_fn(features, labels, mode, estimator.config)
-    return BuiltGraph(graph, spec)
-
-
-def call_input_fn(estimator, input_fn, mode: str):
-    """Calls input_fn as TPUEstimator does for the first host; call it inside `on_slice`.
-
-    Returns:
-      What input_fn returns, in the default graph: a Dataset or tensors.
-    """
-    with estimator._ctx.with_mode(mode) as context:
-        host = tpu_context.TPUContext(context, "/cpu:0", invocation_index=0, host_id=0)
-        return estimator._call_input_fn(input_fn, mode)(host)
+    return graph, spec
 
 
 class BuiltStep(NamedTuple):
     """A single step of a mode, without the loop around it.
 
     Attributes:
-      graph: see `BuiltGraph`. Keep it while the program is used.
+      graph: see `build`. Keep it while the program is used: operations do not keep it alive.
       program: the program of one core.
-      spec: see `BuiltGraph`.
+      spec: see `build`.
     """
 
     graph: tf.Graph
@@ -112,19 +124,14 @@ class BuiltStep(NamedTuple):
     spec: tf.estimator.EstimatorSpec
 
 
-def build_once(
-    estimator, input_fn, mode: str, tpu_topology: Topology, control_flow_v2: bool = False
-) -> BuiltStep:
+def build_once(checked: CheckedMode, control_flow_v2: bool = False) -> BuiltStep:
     """Builds a single step of one core, with TPUEstimator's checks of the loop around it.
 
     A tensor of the step that is used outside of it, and a loss whose dtype or shape the loop cannot
     carry, are errors as in the loop of version 1.
 
     Args:
-      estimator: see `build`.
-      input_fn: see `build`.
-      mode: see `build`.
-      tpu_topology: see `build`.
+      checked: the mode.
       control_flow_v2: True to build loops and conditionals as functions, which XLA can compile on a
         CPU; False to build them as nodes, as for a TPU.
 
@@ -134,7 +141,7 @@ def build_once(
     # Its module is replaced, not the function, which model_fn may use.
     loops = types.SimpleNamespace(while_loop=_once)
     with mock.patch.object(training_loop, "while_loop_tf", loops), _control_flow(control_flow_v2):
-        graph, spec = build(estimator, input_fn, mode, tpu_topology)
+        graph, spec = build(checked)
     return BuiltStep(graph, ReplicatedGraph(graph.get_operations()), spec)
 
 
@@ -148,14 +155,6 @@ def is_in_step(error: BaseException) -> bool:
         if frame.f_code.co_filename in (__file__, tpu_estimator.__file__)
     ]
     return "_once" in names and "_invoke_input_fn_and_record_structure" not in names
-
-
-def build_step(
-    estimator, input_fn, mode: str, tpu_topology: Topology, control_flow_v2: bool = False
-) -> tuple[tf.Graph, ReplicatedGraph]:
-    """Returns (graph, program of one core) of `build_once`. Keep the graph with the program."""
-    built = build_once(estimator, input_fn, mode, tpu_topology, control_flow_v2)
-    return built.graph, built.program
 
 
 class _LoopContext(control_flow_ops.ControlFlowContext):

@@ -30,7 +30,7 @@ _COUNTER = itertools.count()
 
 
 def lower(graph: tf.Graph, program: ReplicatedGraph) -> bytes:
-    """Lowers a program of `graph_builder.build_step` with version 2 control flow to HLO.
+    """Lowers a program of `graph_builder.build_once` with version 2 control flow to HLO.
 
     Returns:
       The unoptimized program, a serialized HloModuleProto. Its parameters are the infeed and the
@@ -155,9 +155,7 @@ def missing_kernel(kind: str) -> str:
 def _check_function(function, others):
     """Raises NotImplementedError for what cannot be lowered inside a function.
 
-    Args:
-      function: a FunctionDef.
-      others: names of all functions, if outside compilation is automatic, else None.
+    `others` are the names of all functions, if outside compilation is automatic, else None.
     """
     for node in function.node_def:
         if node.op in substitutes.TPU_ONLY:
@@ -206,10 +204,7 @@ def _rewrite_function(function, groups):
 def _make_collective(node, nodes, output):
     """Replaces a CrossReplicaSum by a CollectiveReduceV2 of the same name.
 
-    Args:
-      node: the CrossReplicaSum.
-      nodes: the nodes around it, to which constants are added.
-      output: format of the name of a constant's output.
+    Adds constants to `nodes`; `output` is the format of the name of a constant's output.
     """
     # XLA accepts one configuration for all collectives; _set_groups sets the real groups.
     keys = {"group_size": 8, "group_key": 1, "instance_key": 1}

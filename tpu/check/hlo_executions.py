@@ -164,11 +164,7 @@ class Step:
     def _state(self, loop, index, outer, iteration):
         """Returns a variable of a loop before an iteration, or after the "last"; None if unknown.
 
-        Args:
-          loop: the instruction of the loop.
-          index: of the variable.
-          outer: the scope around the loop.
-          iteration: number; None for any.
+        `outer` is the scope around the loop; `iteration` is None for any.
         """
         step = self._step_of(loop, index)
         if step is None or (step and iteration is None):

@@ -76,15 +76,7 @@ def check_outside_compilation(step):
     """Operations that outside compilation places on the host."""
     reason = "has no TPU kernel and" if step.placement.is_automatic else "is marked and"
     for op in step.placement.on_host.values():
-        is_cheap = op.type in (
-            *tpu_kernels.RUNTIME_OPS,
-            "Const",
-            "Identity",
-            "NoOp",
-            "Cast",
-            "Reshape",
-        )
-        if not is_cheap:
+        if op.type not in (*tpu_kernels.RUNTIME_OPS, *_CHEAP_OPS):
             message = (
                 f"{op.type} {reason} runs on the host at every step, outside compilation: the core "
                 "waits for it. Use host_call or the input_fn"
@@ -121,7 +113,7 @@ def check_batch_of_8(step):
         tensor = op.outputs[0]
         if not tensor.shape.is_fully_defined():
             continue
-        shape, num_bytes = tensor.shape.as_list(), tiled_bytes(tensor.shape, tensor.dtype)
+        shape, num_bytes = tensor.shape.as_list(), tiled_bytes(tensor)
         total += num_bytes
         if size and shape[:1] == [size] and (len(shape) == 2 or "Conv" in op.type):
             rows = max(rows, round_up_rows(size, tensor.dtype))

@@ -61,10 +61,8 @@ class Stages:
     def stage(self, name, calls_again="", other=""):
         """Lists a stage as not checked if it raises an unknown exception.
 
-        Args:
-          name: name of the stage.
-          calls_again: the function of the program that it calls again; "" if none.
-          other: see `explanations.explain_second_call`.
+        `calls_again` is the function of the program that it calls again, "" if none; for `other`
+        see `explanations.explain_second_call`.
         """
         try:
             yield
@@ -101,11 +99,12 @@ class ModeChecker:
     """
 
     def __init__(self, estimator, mode, input_fn, tpu_topology, options: Options):
-        self._estimator, self._mode, self._input_fn = estimator, mode, input_fn
-        self._topology, self._estimator_mode = tpu_topology, _ESTIMATOR_MODES[mode]
-        self._arguments = (estimator, input_fn, self._estimator_mode, tpu_topology)
+        self._mode, self._estimator, self._topology = mode, estimator, tpu_topology
+        self._checked = graph_builder.CheckedMode(
+            estimator, input_fn, _ESTIMATOR_MODES[mode], tpu_topology
+        )
         self.stages = Stages(mode)
-        self._compiler = step_compiler.StepCompiler(self.stages, *self._arguments, options)
+        self._compiler = step_compiler.StepCompiler(self.stages, self._checked, options)
 
     def check(self) -> ModeReport | None:
         """Returns the report of the mode; None if it does not run on a TPU."""
@@ -113,7 +112,7 @@ class ModeChecker:
         if self._mode == "export":
             outputs = self._check_export()
             return ModeReport(0, time.monotonic() - started, outputs=outputs)
-        with self._estimator._ctx.with_mode(self._estimator_mode) as context:
+        with self._estimator._ctx.with_mode(self._checked.mode) as context:
             if context._is_running_on_cpu(False):
                 reason = "eval_on_tpu=False" if self._estimator._ctx._use_tpu else "use_tpu=False"
                 self.stages.not_checked.append(f"{self._mode}: it runs on a CPU ({reason})")
@@ -128,7 +127,7 @@ class ModeChecker:
                 cores = self._estimator.config.tpu_config.num_cores_per_replica or 1
                 num_replicas = max(1, self._topology.num_cores // cores)
                 self.stages.findings += lint.apply_rules(
-                    built.program, self._estimator_mode, per_core, num_replicas
+                    built.program, self._checked.mode, per_core, num_replicas
                 )
             with self.stages.stage("batch size of input_fn", "input_fn", "with another batch size"):
                 self._check_batch_size(built.program.infeed, per_core)
@@ -177,14 +176,14 @@ class ModeChecker:
     def _check_batch_size(self, infeed, per_core):
         """Adds a finding if input_fn batches by another size than TPUEstimator's."""
         if batch_size.is_suspicious(infeed, per_core):
-            mistake = batch_size.find_mistake(*self._arguments)
+            mistake = batch_size.find_mistake(self._checked)
             if mistake:
                 self.stages.add(mistake[0], "batch", mistake[1])
 
     def _check_export(self):
         """Builds the graphs of export_saved_model; returns the outputs of the SavedModel."""
         try:
-            graphs, outputs = export.build(self._estimator, self._input_fn, self._topology)
+            graphs, outputs = export.build(self._checked)
         except BaseException as error:  # any exception of the program is a finding
             if not explanations.is_of_program(error):
                 raise
@@ -203,22 +202,21 @@ class ModeChecker:
         """Returns the `TableUse` of each table; adds an error if the tables do not fit."""
         self.stages.skip("TPU embeddings: the time of lookups and updates")
         tables = ()
-        arguments = (self._estimator_mode, self._topology)
         with self.stages.stage("TPU embeddings"):
-            tables = embeddings.find_tables(self._estimator, *arguments)
+            tables = embeddings.find_tables(self._checked)
             step_bytes = compiled.peak_bytes if compiled and compiled.fits else 0
             message = embeddings.explain_memory(tables, self._topology, step_bytes)
             if message:
                 self.stages.add(ERROR, "hbm", message)
         with self.stages.stage("ids of TPU embeddings", "input_fn"):
-            tables = embeddings.count_ids(tables, self._estimator, self._input_fn, *arguments)
+            tables = embeddings.count_ids(tables, self._checked)
         return tuple(tables)
 
     def _measure_input(self, step_time):
         """Returns examples/s of input_fn here; adds a note if a TPU host consumes more."""
         supply = None
         with self.stages.stage("speed of input_fn", "input_fn"):
-            supply = input_throughput.measure(*self._arguments)
+            supply = input_throughput.measure(self._checked)
         if supply is None:  # the data may be readable on the TPU host only
             return None
         demand = self._global_batch() / self._topology.num_hosts / step_time.seconds
@@ -235,14 +233,13 @@ class ModeChecker:
     def _batch_per_core(self):
         """Returns the batch of one core; 0 if the configuration is invalid."""
         try:
-            on_slice = graph_builder.on_slice(self._estimator, self._topology)
-            with on_slice, self._estimator._ctx.with_mode(self._estimator_mode) as context:
+            with self._checked.context() as context:
                 return context.batch_size_for_model_fn or 0
         except Exception:  # reported by the build
             return 0
 
     def _global_batch(self):
-        with self._estimator._ctx.with_mode(self._estimator_mode) as context:
+        with self._estimator._ctx.with_mode(self._checked.mode) as context:
             return context.global_batch_size or 0
 
     def _outputs(self, built):

@@ -43,7 +43,6 @@ _FUNCTIONS = {
     "Executable_GetCostAnalysis": (46, "executable count:size values"),
     "Executable_OptimizedProgram": (48, "executable program"),
     "TopologyDescription_Create": (82, _CREATE),
-    "TopologyDescription_PlatformVersion": (85, "owner text size:size"),
     "TopologyDescription_GetDeviceDescriptions": (86, "topology devices count:size"),
     "Compile": (89, "topology program options:bytes options_size:size client executable"),
     "Executable_GetCompiledMemoryStats": (96, "executable"),  # and kinds of memory
@@ -171,15 +170,8 @@ class Plugin:
         listed = self.call("TopologyDescription_GetDeviceDescriptions", topology=made.topology)
         devices = ctypes.cast(listed.devices, ctypes.POINTER(_pointer))[: listed.count]
         ids = [self.call("DeviceDescription_Id", device=device).id for device in devices]
-        return made.topology, ids, self._text("DeviceDescription_Kind", devices[0])
-
-    def platform_version(self, topology):
-        """Returns the name and version of the compiler."""
-        return self._text("TopologyDescription_PlatformVersion", topology)
-
-    def _text(self, name, owner):
-        found = self.call(name, owner=owner)
-        return ctypes.string_at(found.text, found.size).decode()
+        kind = self.call("DeviceDescription_Kind", owner=devices[0])
+        return made.topology, ids, ctypes.string_at(kind.text, kind.size).decode()
 
     def compile(self, topology, hlo, options):
         """Returns the handle of an executable."""
@@ -272,9 +264,7 @@ def main():
     result = {"ok": False}
     try:
         plugin = Plugin(flags.library)
-        result["pjrt"] = "{}.{}".format(*plugin.version)
         topology, ids, result["kind"] = plugin.topology(flags.topology, flags.megacore)
-        result["platform"] = " ".join(plugin.platform_version(topology).split())
         with open(flags.hlo, "rb") as file:
             hlo = file.read()
         started = time.monotonic()

@@ -11,24 +11,13 @@ from tpu.graph.placement import used_inputs
 
 # Which inputs give the shape of the output, of operations whose other inputs have static shapes.
 _SHAPE_INPUTS = {
-    "Reshape": (1,),
-    "Fill": (0,),
-    "Tile": (1,),
-    "StridedSlice": (1, 2, 3),
+    **dict.fromkeys(("Fill", "RandomUniform", "RandomStandardNormal", "RandomUniformInt"), (0,)),
+    **dict.fromkeys(("TruncatedNormal",), (0,)),
+    **dict.fromkeys(("Reshape", "Tile", "Pad", "PadV2", "MirrorPad", "BroadcastTo"), (1,)),
+    **dict.fromkeys(("OneHot", "TopKV2", "SplitV"), (1,)),
+    **dict.fromkeys(("ScatterNd", "UnsortedSegmentSum"), (2,)),
     "Slice": (1, 2),
-    "Pad": (1,),
-    "PadV2": (1,),
-    "MirrorPad": (1,),
-    "BroadcastTo": (1,),
-    "OneHot": (1,),
-    "TopKV2": (1,),
-    "SplitV": (1,),
-    "RandomUniform": (0,),
-    "RandomStandardNormal": (0,),
-    "RandomUniformInt": (0,),
-    "TruncatedNormal": (0,),
-    "ScatterNd": (2,),
-    "UnsortedSegmentSum": (2,),
+    "StridedSlice": (1, 2, 3),
 }
 # Operations that read elements of lists. XLA knows their shape, TensorFlow often does not.
 _ELEMENT_OPS = (

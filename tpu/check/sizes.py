@@ -68,35 +68,32 @@ class Sizes:
 
 
 def measure(graph: tf.Graph, program: ReplicatedGraph) -> Sizes:
-    """Measures a step of `graph_builder.build_step`."""
+    """Measures a step of `graph_builder.build_once`."""
     trainable, others = _variables(graph, program)
     flat = flatten(program)
     executions = Executions(flat)
     copies = _kept_activations(flat, executions)
-    kept = [tensor for tensor, _ in copies]
     flops, not_counted = count_flops(flat, executions)
-    infeed_bytes = sum(_bytes(tensor.shape, tensor.dtype) for tensor in program.infeed)
-    stored = [(variable.shape, variable.dtype, 1) for variable in trainable + others]
-    stored += [(tensor.shape, tensor.dtype, count) for tensor, count in copies]
-    plain = sum(_bytes(shape, dtype) * count for shape, dtype, count in stored) + infeed_bytes
-    tiled = sum(tiled_bytes(shape, dtype) * count for shape, dtype, count in stored) + infeed_bytes
-    largest = sorted(copies, key=lambda pair: -tiled_bytes(pair[0].shape, pair[0].dtype) * pair[1])
-    largest = largest[:5]
+    infeed_bytes = sum(_bytes(tensor) for tensor in program.infeed)
+    stored = [*((variable, 1) for variable in trainable + others), *copies]
+    plain = sum(_bytes(tensor) * count for tensor, count in stored) + infeed_bytes
+    tiled = sum(tiled_bytes(tensor) * count for tensor, count in stored) + infeed_bytes
+    largest = sorted(copies, key=lambda pair: -tiled_bytes(pair[0]) * pair[1])[:5]
     # Gradients are short-lived: count the largest gradient of a variable and of an activation.
-    gradients = max((_bytes(v.shape, v.dtype) for v in trainable), default=0)
-    gradients += max((tiled_bytes(tensor.shape, tensor.dtype) for tensor in kept), default=0)
+    gradients = max(map(_bytes, trainable), default=0)
+    gradients += max((tiled_bytes(tensor) for tensor, _ in copies), default=0)
     return Sizes(
         parameters=sum(variable.shape.num_elements() for variable in trainable),
-        parameter_bytes=sum(_bytes(v.shape, v.dtype) for v in trainable),
-        slot_bytes=sum(_bytes(v.shape, v.dtype) for v in others),
+        parameter_bytes=sum(map(_bytes, trainable)),
+        slot_bytes=sum(map(_bytes, others)),
         infeed_bytes=infeed_bytes,
-        kept_bytes=sum(_bytes(tensor.shape, tensor.dtype) * count for tensor, count in copies),
-        hbm_bytes=tiled + (gradients if kept else 0),
+        kept_bytes=sum(_bytes(tensor) * count for tensor, count in copies),
+        hbm_bytes=tiled + (gradients if copies else 0),
         padding=1 - plain / max(tiled, 1),
         flops=flops,
         largest=tuple(
             LargeTensor(
-                tiled_bytes(tensor.shape, tensor.dtype) * count,
+                tiled_bytes(tensor) * count,
                 f"{f'{count} x ' if count > 1 else ''}{tensor.dtype.name}{tensor.shape.as_list()}",
                 place_of(tensor.op),
             )
@@ -126,14 +123,15 @@ def explain_variables(sizes: Sizes, hbm_gib: float) -> str:
     )
 
 
-def tiled_bytes(shape, dtype) -> int:
+def tiled_bytes(tensor) -> int:
     """Returns the least memory of a tensor, with the padding of its tiles.
 
     A tile has 128 columns, and 2, 4 or 8 rows: the fewest that contain a small dimension, but at
     least as many as a register packs, 4 of two bytes and 8 of one byte. XLA chooses which two
     dimensions are tiled; this is the best choice. Equal to the layouts of libtpu 0.0.34 for v3.
     """
-    sizes, parts = shape.as_list(), max(1, dtype.size // 4)  # 64 bits are two arrays of 32
+    sizes, dtype = tensor.shape.as_list(), tensor.dtype
+    parts = max(1, dtype.size // 4)  # 64 bits are two arrays of 32
     width = dtype.size // parts
     packed = 4 // width
     if len(sizes) < 2:
@@ -181,7 +179,7 @@ def _variables(graph, program):
 
 def _describe(variable):
     description = f"{variable.dtype.name}{variable.shape.as_list()}"
-    return LargeTensor(_bytes(variable.shape, variable.dtype), description, variable.name)
+    return LargeTensor(_bytes(variable), description, variable.name)
 
 
 def _kept_activations(program, executions):
@@ -233,8 +231,8 @@ def _source(op):
     return None
 
 
-def _bytes(shape, dtype):
-    return (shape.num_elements() or 0) * dtype.size
+def _bytes(tensor):
+    return (tensor.shape.num_elements() or 0) * tensor.dtype.size
 
 
 def _round_up(number, multiple):

@@ -31,7 +31,7 @@ class Step:
     """A step of one core.
 
     Attributes:
-      program: the `FlatProgram` of `graph_builder.build_step`, without functions.
+      program: the `FlatProgram` of `graph_builder.build_once`, without functions.
       mode: "train", "eval" or "infer".
       batch_size: per core.
       num_replicas: number of copies of the program on the slice.

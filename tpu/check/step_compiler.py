@@ -24,12 +24,9 @@ _MEMORY_WARNING = 0.9  # share of a core's memory
 class StepCompiler:
     """The step of one mode."""
 
-    def __init__(self, stages, estimator, input_fn, estimator_mode, tpu_topology, options):
-        """Takes `Stages`, the arguments of `graph_builder.build`, and `mode.Options`."""
-        self._stages, self._options = stages, options
-        self._estimator, self._input_fn = estimator, input_fn
-        self._estimator_mode, self._topology = estimator_mode, tpu_topology
-        self._arguments = (estimator, input_fn, estimator_mode, tpu_topology)
+    def __init__(self, stages, checked: graph_builder.CheckedMode, options):
+        """Takes `Stages`, the mode, and `mode.Options`."""
+        self._stages, self._checked, self._options = stages, checked, options
 
     def build(self) -> graph_builder.BuiltStep | None:
         """Returns `graph_builder.build_once`; None after a finding, or a reason in `unchecked`.
@@ -38,7 +35,7 @@ class StepCompiler:
         and its step cannot be built with that of version 1, they are called again.
         """
         try:
-            return graph_builder.build_once(*self._arguments)
+            return graph_builder.build_once(self._checked)
         except BaseException as error:  # any exception of the program is a finding
             if not explanations.is_of_program(error):
                 raise
@@ -47,7 +44,7 @@ class StepCompiler:
                 return None
             first = error
         try:
-            return graph_builder.build_once(*self._arguments, control_flow_v2=True)
+            return graph_builder.build_once(self._checked, control_flow_v2=True)
         except BaseException as error:
             second = self._cause_of_second_error(first, error)
             if second is None:
@@ -66,16 +63,14 @@ class StepCompiler:
     def _cause_of_second_error(self, first, second):
         """Returns the error of the program; None if it comes from calling the program again.
 
-        Args:
-          first: what the build with version 1 raised; None if it raised nothing.
-          second: what the build with version 2 raised.
+        The build with version 1 raised `first`, or nothing (None), that with version 2 `second`.
         """
         if not explanations.is_of_program(second):
             raise second
         if first is not None and _is_same(first, second):
             return first
         try:  # the build with version 1 again: without state it ends as before
-            graph_builder.build_once(*self._arguments)
+            graph_builder.build_once(self._checked)
         except BaseException as third:
             if not explanations.is_of_program(third):
                 raise
@@ -93,7 +88,7 @@ class StepCompiler:
             codes = ", ".join(sorted(fatal))
             self._stages.skip(f"XLA and the TPU compiler: they would fail on the errors ({codes})")
             return False
-        cores = self._estimator.config.tpu_config.num_cores_per_replica or 1
+        cores = self._checked.estimator.config.tpu_config.num_cores_per_replica or 1
         if cores > 1:
             self._stages.skip(
                 f"XLA and the TPU compiler: num_cores_per_replica={cores} (model parallelism)"
@@ -102,15 +97,10 @@ class StepCompiler:
         return True
 
     def compile(self, built, per_core: int, flops: float):
-        """Lowers a step with XLA and compiles it with libtpu if possible.
-
-        Args:
-          built: of `build`.
-          per_core: batch of one core.
-          flops: floating-point operations of the step.
+        """Lowers a step of `build` with XLA and compiles it with libtpu if possible.
 
         Returns:
-          (Compiled or None, StepTime or None).
+          (Compiled or None, StepTime or None), given the batch of a core and the step's FLOPs.
         """
         line_of_op = functools.partial(_user_line_by_name, built.program)
         if built.program.has_control_flow:
@@ -137,17 +127,19 @@ class StepCompiler:
         if not self._options.compile_with_libtpu:
             self._stages.not_checked.append("TPU compiler: skipped")
             return None, None
-        if not self._topology.hbm_gib:
-            self._stages.not_checked.append(f"TPU compiler: unknown slice '{self._topology.name}'")
+        if not self._checked.topology.hbm_gib:
+            self._stages.not_checked.append(
+                f"TPU compiler: unknown slice '{self._checked.topology.name}'"
+            )
             return None, None
         try:
             compiled = self._run_libtpu(hlo_module, per_core)
         except CompilerUnavailableError as error:
             self._stages.not_checked.append(f"TPU compiler: {error}")
             return None, None
-        if not compiled.fits or not self._topology.has_infeed:
+        if not compiled.fits or not self._checked.topology.has_infeed:
             return compiled, None
-        generation = self._topology.generation
+        generation = self._checked.topology.generation
         return compiled, cost.estimate_step_time(compiled.optimized, generation, flops, line_of_op)
 
     def _build_with_version_2(self):
@@ -156,7 +148,7 @@ class StepCompiler:
         Returns None after adding a finding or a reason if the program cannot be built again.
         """
         try:
-            return graph_builder.build_once(*self._arguments, control_flow_v2=True)
+            return graph_builder.build_once(self._checked, control_flow_v2=True)
         except BaseException as error:
             cause = self._cause_of_second_error(None, error)
             if cause is None:
@@ -173,7 +165,7 @@ class StepCompiler:
         return None
 
     def _run_libtpu(self, hlo_module, per_core):
-        target, effort = compiler.get_target(self._topology), self._options.effort
+        target, effort = compiler.get_target(self._checked.topology), self._options.effort
         compiled = compiler.compile_hlo(hlo_module, target, effort)
         if compiled.out_of_memory and effort == compiler.QUICK:
             try:  # full effort may need less memory
@@ -187,7 +179,7 @@ class StepCompiler:
             self._stages.add(ERROR, "hbm", message)
         elif not compiled.fits:
             self._stages.add(ERROR, "tpu-compiler", compiled.error[:400])
-        elif compiled.peak_bytes > _MEMORY_WARNING * self._topology.hbm_gib * 2**30:
+        elif compiled.peak_bytes > _MEMORY_WARNING * self._checked.topology.hbm_gib * 2**30:
             message = (
                 f"needs more than {_MEMORY_WARNING:.0%} of a core's memory; the older compiler of "
                 "a TPU VM may need more"
@@ -200,7 +192,10 @@ class StepCompiler:
 
         Searches multiples of 8 per core, starting below `too_large` per core.
         """
-        target, cores = compiler.get_target(self._topology), self._topology.num_cores
+        target, cores = (
+            compiler.get_target(self._checked.topology),
+            self._checked.topology.num_cores,
+        )
         is_training = self._stages.mode == "train"
         unit = math.lcm(8, self._options.accumulate_steps) if is_training else 8
         fits, fails = 0, -(-too_large // unit)
@@ -208,10 +203,9 @@ class StepCompiler:
             middle = (fits + fails) // 2
             try:
                 estimator = self._options.with_batch(self._stages.mode, unit * middle * cores)
-                step = graph_builder.build_step(
-                    estimator, self._input_fn, self._estimator_mode, self._topology, True
-                )
-                compiled = compiler.compile_hlo(hlo.lower(*step), target, compiler.QUICK)
+                step = graph_builder.build_once(self._checked._replace(estimator=estimator), True)
+                module = hlo.lower(step.graph, step.program)
+                compiled = compiler.compile_hlo(module, target, compiler.QUICK)
             except Exception as error:  # does not change that the requested batch does not fit
                 self._stages.skip(f"the largest batch that fits: {error}")
                 break

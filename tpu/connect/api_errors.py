@@ -26,9 +26,7 @@ class NodeNotFoundError(NotReadyError):
 def describe(error: Exception, place: Place) -> TPUError:
     """Returns the TPUError for an exception of Google's API client; NotReadyError if it may pass.
 
-    Args:
-      error: the exception; they have no common base.
-      place: where the TPU was looked up.
+    These exceptions have no common base.
     """
     import google.auth.exceptions
     import httplib2

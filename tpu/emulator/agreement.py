@@ -62,14 +62,9 @@ def add_nodes(operations, nodes, library, num_cores) -> list:
 
 
 def _agreement(name, condition, dtype, found, num_cores):
-    """Returns the NodeDef of an agreement on a condition.
+    """Returns the NodeDef of an agreement on a condition, the name of a tensor.
 
-    Args:
-      name: its name.
-      condition: name of the tensor.
-      dtype: DType of the condition.
-      found: [(operation type, line, groups or None for all cores)] of the collectives.
-      num_cores: number of cores.
+    `found` are the collectives, [(operation type, line, groups or None for all cores)].
     """
     kind, where, _ = found[0]
     message = (
@@ -142,10 +137,7 @@ def before_branch(builder, node):
 def on_loop_condition(builder, loop, condition):
     """Adds the agreement on the condition of a loop of version 2; returns the name of its result.
 
-    Args:
-      builder: the `core_builder.CoreBuilder` of the function that computes the condition.
-      loop: NodeDef of the loop.
-      condition: name of the tensor.
+    `builder` builds the function that computes the condition; `loop` is the NodeDef.
     """
     found = builder.library.collectives(loop)
     if not found or builder.num_cores == 1:

@@ -15,12 +15,9 @@ class Constants:
     """Evaluates constant inputs of the nodes of a graph or function."""
 
     def __init__(self, nodes, library, find_argument=None):
-        """Evaluates nothing yet.
+        """`nodes` is `{name: NodeDef}`, with inputs named as in a GraphDef.
 
-        Args:
-          nodes: `{name: NodeDef}`; inputs named as in a GraphDef.
-          library: the `functions.Library`.
-          find_argument: a function from the name of a Placeholder to its value, or None.
+        `find_argument` is a function from the name of a Placeholder to its value, or None.
         """
         self._nodes = nodes
         self._library = library

@@ -34,9 +34,7 @@ from tpu import software
 from tpu.connect import topology
 from tpu.connect.topology import Topology
 from tpu.emulator import discovery, errors, replication
-from tpu.emulator.discovery import metadata
 
-__all__ = ["NOT_EMULATED", "emulate", "metadata"]
 NOT_EMULATED = "XLA, bfloat16 matrix units, memory, speed"
 _ESTIMATOR = "2.15.0"  # version of tensorflow-estimator
 

@@ -140,10 +140,7 @@ class _Template:
     def copy(self, core, values, started):
         """Imports the program of one core into the default graph; returns its results.
 
-        Args:
-          core: index of the core.
-          values: `{name of a handle: value of the variable}`.
-          started: a tensor that is available when the cores may start.
+        `values` is `{name of a handle: value of the variable}`; cores wait for `started`, a tensor.
         """
         builder = core_builder.CoreBuilder(
             core,

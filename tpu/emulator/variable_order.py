@@ -22,10 +22,6 @@ from tpu.graph.walks import kind_of, topological_order
 def add_edges(operations, sequential_loops: bool = False) -> list[tf.Operation]:
     """Adds the control edges of `order_accesses` to the graph.
 
-    Args:
-      operations: see `order_accesses`.
-      sequential_loops: see `order_accesses`.
-
     Returns:
       `operations`, and the operations that were added to the graph.
     """

@@ -48,13 +48,13 @@ def static_value(tensor):
     return tf.get_static_value(root(tensor))
 
 
-def outside(values, limit, low=0):
-    """Finds integers that are not in [low, limit); returns (mask, values, limit)."""
+def outside(values, limit):
+    """Finds integers that are not in [0, limit); returns (mask, values, limit)."""
     limit = cast(limit, values.dtype)
-    if low == 0 and values.dtype in _UNSIGNED:  # one comparison is enough
+    if values.dtype in _UNSIGNED:  # one comparison is enough
         unsigned = _UNSIGNED[values.dtype]
         return tf.bitcast(values, unsigned) >= cast(limit, unsigned), values, limit
-    return (values < low) | (values >= limit), values, limit
+    return (values < 0) | (values >= limit), values, limit
 
 
 def cast(value, dtype):
@@ -63,8 +63,8 @@ def cast(value, dtype):
     return tf.cast(value, dtype) if known is None else tf.constant(known, dtype)
 
 
-def dimension(tensor, axis, dtype=tf.int64):
+def dimension(tensor, axis):
     """Returns the size of an axis, a constant if it is known."""
     known = tf.get_static_value(axis)
     size = None if known is None or tensor.shape.rank is None else tensor.shape[int(known)]
-    return tf.shape(tensor, dtype)[axis] if size is None else tf.constant(size, dtype)
+    return tf.shape(tensor, tf.int64)[axis] if size is None else tf.constant(size, tf.int64)

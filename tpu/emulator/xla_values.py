@@ -21,19 +21,13 @@ from tpu.graph.walks import kind_of
 
 
 class Rewriter:
-    """Rewrites the nodes and functions of a graph.
+    """Rewrites the nodes and functions of a graph, which gets the new functions.
 
     Attributes:
       functions: FunctionDefs that replace functions of the graph.
     """
 
-    def __init__(self, graph, library):
-        """Rewrites nothing yet.
-
-        Args:
-          graph: the graph, which gets the new functions.
-          library: its `functions.Library`.
-        """
+    def __init__(self, graph, library: functions.Library):
         self._graph = graph
         self._library = library
         self.functions = []
@@ -42,10 +36,7 @@ class Rewriter:
     def rewrite(self, node, op, where: str) -> list:
         """Returns the NodeDefs that replace a NodeDef of a graph: itself, if it needs no other.
 
-        Args:
-          node: the NodeDef, which may change.
-          op: its tf.Operation; None if unknown.
-          where: "file:line" of the user's code; "" if unknown.
+        It may change. `op` is its tf.Operation, None if unknown; `where` is "file:line" or "".
         """
         if self._needs_check(node, op):
             return self._replace(_Nodes(node), node, op, where)
@@ -176,12 +167,7 @@ class _Nodes:
     """
 
     def __init__(self, original, in_function=False):
-        """Starts an empty list.
-
-        Args:
-          original: the NodeDef to replace.
-          in_function: True if nodes name their inputs as in a FunctionDef.
-        """
+        """`in_function` is True if nodes name their inputs as in a FunctionDef."""
         self._original = original
         self._in_function = in_function
         self.added = []
@@ -208,13 +194,7 @@ class _Nodes:
         return node
 
     def add_mask(self, mask, inputs, controls):
-        """Adds the nodes of `_mask`; returns the last.
-
-        Args:
-          mask: NodeDefs; the input "input_i" stands for input i.
-          inputs: names of the inputs of the original.
-          controls: its control inputs.
-        """
+        """Adds the NodeDefs of a mask, whose "input_i" is input i; returns the last."""
         names = {f"input_{i}": name for i, name in enumerate(inputs)}
         # Without an input, a constant would be outside of a loop.
         source = op_name(inputs[0])

@@ -42,12 +42,8 @@ class _Flattener:
     def _add(self, operations, scope, prefix, caller, pivot):
         """Adds the operations of a graph or of a function.
 
-        Args:
-          operations: of one graph.
-          scope: the `_Scope` of this copy; has the values of the arguments already.
-          prefix: of the names.
-          caller: node of the call.
-          pivot: node that all wait for; None outside of functions.
+        `scope` has the values of the arguments already. All wait for `pivot`, a node; outside of
+        functions it is None, as `caller`, the node of the call.
         """
         for op in operations:
             called = ()

@@ -95,17 +95,12 @@ class ReplicatedGraph:
     @property
     def infeed(self) -> list[tf.Tensor]:
         """The tensors that a core dequeues at each step."""
-        dequeue = self.find_op("InfeedDequeueTuple")
-        return list(dequeue.outputs) if dequeue is not None else []
+        found = (op for op in self.operations.values() if op.type == "InfeedDequeueTuple")
+        return next((list(op.outputs) for op in found), [])
 
     def on_first_core(self, tensor: tf.Tensor) -> tf.Tensor:
         """Returns the value of an external tensor on core 0: replicated variables differ."""
         return self.replicated_inputs.get(tensor.name, [tensor])[0]
-
-    def find_op(self, op_type):
-        """Returns the first operation of a type, or None."""
-        found = [op for op in self.operations.values() if op.type == op_type]
-        return found[0] if found else None
 
 
 def group_assignment(op):

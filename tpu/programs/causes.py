@@ -57,7 +57,7 @@ def find(
     """Returns the causes in the step of one core.
 
     Args:
-      program: a training step, of `graph_builder.build_step`.
+      program: a training step, of `graph_builder.build_once`.
       batch_size: examples per core.
       num_cores: number of cores, or of replicas.
       differs: True if results differ: if there is no likely cause, an unlikely one is named too.

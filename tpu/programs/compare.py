@@ -18,12 +18,11 @@ from tpu.check import graph_builder
 from tpu.connect.topology import Topology
 from tpu.emulator import emulator
 from tpu.programs import calls, causes, comparison, cpu_graph, failures, proof, streams, trainings
-from tpu.programs.comparison import Comparison, Difference, format_text
+from tpu.programs.comparison import Comparison, format_text
 from tpu.programs.program import Program, log
 from tpu.programs.replay import Recording
 from tpu.programs.trainings import ON_CORES, ON_CPU, REORDERED, Trainings
 
-__all__ = ["Comparison", "Difference", "format_text", "run"]
 _FAILED = 2
 
 
@@ -207,18 +206,16 @@ def _compare(call, steps, clipping, recording):
 
 def _add_causes(call, result, tpu_topology):
     """Adds what the graph of the training step says about different results."""
-    mode = tf.estimator.ModeKeys.TRAIN
+    mode, input_fn = tf.estimator.ModeKeys.TRAIN, call.arguments["input_fn"]
+    checked = graph_builder.CheckedMode(call.estimator, input_fn, mode, tpu_topology)
     try:
         with emulator.answer_discovery(tpu_topology):
-            on_slice = graph_builder.on_slice(call.estimator, tpu_topology)
-            with on_slice, call.estimator._ctx.with_mode(mode) as context:
+            with checked.context() as context:
                 batch_size = context.batch_size_for_model_fn or 1
                 num_replicas = context.num_replicas
-            graph, program = graph_builder.build_step(
-                call.estimator, call.arguments["input_fn"], mode, tpu_topology
-            )
-        found = causes.find(program, batch_size, num_replicas, differs=bool(result.not_rounding))
-        del graph  # kept until here: operations do not keep their graph alive
+            step = graph_builder.build_once(checked)
+        is_different = bool(result.not_rounding)
+        found = causes.find(step.program, batch_size, num_replicas, is_different)
     except Exception as error:  # the comparison is done
         result.notes.append(f"no causes were looked for in the graph: {failures.explain(error)}")
         return

@@ -24,11 +24,7 @@ _real_exit = os._exit
 
 @contextlib.contextmanager
 def owned(on_end):
-    """A context manager in which a program runs in this process.
-
-    Args:
-      on_end: see `Program.run`.
-    """
+    """A context manager in which a program runs in this process; for `on_end` see `Program.run`."""
     owner = os.getpid()
     with contextlib.ExitStack() as stack:
         restore = stack.enter_context(streams.restored())

@@ -31,9 +31,6 @@ class Program:
     is_module: bool
     arguments: tuple[str, ...]
 
-    def __str__(self):
-        return f"-m {self.target}" if self.is_module else self.target
-
     def run(self, on_end=None) -> None:
         """Runs the program as `__main__`.
 

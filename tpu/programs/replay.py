@@ -59,8 +59,7 @@ class Recording:
     def play(self, sources: dict[int, int]):
         """A context manager, inside `emulate()`, in which cores train on recorded batches again.
 
-        Args:
-          sources: `{core: the core whose batches it reads}`.
+        `sources` is `{core: the core whose batches it reads}`.
         """
 
         def enqueue(inputs, shapes, layouts=None, device_ordinal=-1, name=None):

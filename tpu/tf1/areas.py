@@ -160,61 +160,55 @@ ALIASES = {
     },
 }
 
-# Modules that have the names of an area under the same name, searched last.
+# Modules that have the names of an area under the same name, searched last: `{area: names}`.
 SOURCES = {
-    "distributions": (
-        "tensorflow_probability.python.distributions",
-        "tensorflow_probability",
-        "v1.distributions",
-    ),
-    "framework": ("tf_slim", "tf_slim.ops.framework_ops", "tf_slim.ops.variables"),
-    "layers": ("tf_slim",),
-    "linalg": ("v1.linalg",),
-    "losses": ("tf_slim.losses",),
-    "metrics": ("tf_slim.metrics",),
-    "signal": ("v1.signal",),
-    "training": ("tf_slim.training.training", "tf_slim.evaluation"),
+    "distributions": """tensorflow_probability.python.distributions tensorflow_probability
+        v1.distributions""",
+    "framework": "tf_slim tf_slim.ops.framework_ops tf_slim.ops.variables",
+    "layers": "tf_slim",
+    "linalg": "v1.linalg",
+    "losses": "tf_slim.losses",
+    "metrics": "tf_slim.metrics",
+    "signal": "v1.signal",
+    "training": "tf_slim.training.training tf_slim.evaluation",
 }
 
 _ESTIMATOR = "tensorflow_estimator.python.estimator"
+_STRATEGIES = "tensorflow.python.distribute.distribute_lib"
 
 # Old module (below `tensorflow.`): modules that have its contents today. The longest match counts,
 # the rest of the name is appended.
 MOVED = {
-    "contrib.autograph": ("tensorflow.python.autograph",),
-    "contrib.cluster_resolver.python.training": ("tensorflow.python.distribute.cluster_resolver",),
-    "contrib.gan": ("tensorflow_gan",),
-    "contrib.keras": ("keras.api._v1.keras",),
-    "contrib.slim": ("tf_slim",),
-    "contrib.slim.python.slim": ("tf_slim",),
-    "contrib.summary.summary_ops": ("tensorflow.python.ops.summary_ops_v2",),
-    "contrib.tensorboard.plugins": ("tensorboard.plugins",),
-    "contrib.tpu.proto": ("tensorflow.core.protobuf.tpu",),
-    "contrib.tpu.python.ops": ("tensorflow.python.tpu.ops",),
-    "contrib.tpu.python.tpu": (f"{_ESTIMATOR}.tpu", "tensorflow.python.tpu"),
-    "keras": ("keras.api._v1.keras",),
-    "python.data.experimental.ops.distribute_options": ("tensorflow.python.data.ops.options",),
-    "python.data.experimental.ops.optimization_options": ("tensorflow.python.data.ops.options",),
-    "python.data.experimental.ops.threading_options": ("tensorflow.python.data.ops.options",),
-    "python.distribute.distribution_strategy_context": (
-        "tensorflow.python.distribute.distribute_lib",
-    ),
-    "python.estimator": (_ESTIMATOR,),
-    "python.keras": ("keras.src", "tensorflow.python.keras"),
-    "python.training.checkpointable": ("tensorflow.python.trackable",),
-    "python.training.distribution_strategy_context": (
-        "tensorflow.python.distribute.distribute_lib",
-    ),
-    "python.ops.losses.loss_reduction": ("keras.src.utils.losses_utils",),
-    "python.tpu._tpu_estimator_embedding": (f"{_ESTIMATOR}.tpu._tpu_estimator_embedding",),
-    "python.training.saving.functional_saver": ("tensorflow.python.checkpoint.functional_saver",),
-    "python.training.tracking": ("tensorflow.python.trackable",),
-    "python.training.tracking.graph_view": ("tensorflow.python.checkpoint.graph_view",),
-    "python.training.tracking.tracking": ("tensorflow.python.trackable.autotrackable",),
-    "python.training.tracking.util": ("tensorflow.python.checkpoint.checkpoint",),
-    "python.util.deprecation_wrapper": ("tensorflow.python.util.module_wrapper",),
-    "python.pywrap_tensorflow": ("tpu.tf1.pywrap_tensorflow",),
-    "python.layers": ("keras.src.legacy_tf_layers", "tensorflow.python.layers"),
+    "contrib.autograph": "tensorflow.python.autograph",
+    "contrib.cluster_resolver.python.training": "tensorflow.python.distribute.cluster_resolver",
+    "contrib.gan": "tensorflow_gan",
+    "contrib.keras": "keras.api._v1.keras",
+    "contrib.slim": "tf_slim",
+    "contrib.slim.python.slim": "tf_slim",
+    "contrib.summary.summary_ops": "tensorflow.python.ops.summary_ops_v2",
+    "contrib.tensorboard.plugins": "tensorboard.plugins",
+    "contrib.tpu.proto": "tensorflow.core.protobuf.tpu",
+    "contrib.tpu.python.ops": "tensorflow.python.tpu.ops",
+    "contrib.tpu.python.tpu": f"{_ESTIMATOR}.tpu tensorflow.python.tpu",
+    "keras": "keras.api._v1.keras",
+    "python.data.experimental.ops.distribute_options": "tensorflow.python.data.ops.options",
+    "python.data.experimental.ops.optimization_options": "tensorflow.python.data.ops.options",
+    "python.data.experimental.ops.threading_options": "tensorflow.python.data.ops.options",
+    "python.distribute.distribution_strategy_context": _STRATEGIES,
+    "python.estimator": _ESTIMATOR,
+    "python.keras": "keras.src tensorflow.python.keras",
+    "python.training.checkpointable": "tensorflow.python.trackable",
+    "python.training.distribution_strategy_context": _STRATEGIES,
+    "python.ops.losses.loss_reduction": "keras.src.utils.losses_utils",
+    "python.tpu._tpu_estimator_embedding": f"{_ESTIMATOR}.tpu._tpu_estimator_embedding",
+    "python.training.saving.functional_saver": "tensorflow.python.checkpoint.functional_saver",
+    "python.training.tracking": "tensorflow.python.trackable",
+    "python.training.tracking.graph_view": "tensorflow.python.checkpoint.graph_view",
+    "python.training.tracking.tracking": "tensorflow.python.trackable.autotrackable",
+    "python.training.tracking.util": "tensorflow.python.checkpoint.checkpoint",
+    "python.util.deprecation_wrapper": "tensorflow.python.util.module_wrapper",
+    "python.pywrap_tensorflow": "tpu.tf1.pywrap_tensorflow",
+    "python.layers": "keras.src.legacy_tf_layers tensorflow.python.layers",
 }
 
 _ADVICE = {

@@ -35,11 +35,7 @@ def install(packages: tuple[str, ...] = ()) -> None:
 
 @contextlib.contextmanager
 def old_names(packages: tuple[str, ...] = ()):
-    """Provides the old names in a `with` block, without disabling v2 behavior.
-
-    Args:
-      packages: see `install`.
-    """
+    """Provides the names of `install` in a `with` block, without disabling v2 behavior."""
     from tensorflow.python.util import deprecation, module_wrapper
 
     importer = _Importer(packages)

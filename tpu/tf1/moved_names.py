@@ -80,17 +80,10 @@ def find(module_name: str, name: str):
     package = module_name.rpartition(".")[0]
     if package == _PYTHON:  # Nothing in it is near another.
         return None
-    for is_near in (lambda definer: definer.rpartition(".")[0] == package, _is_in(package)):
-        found = {
-            id(value): value for definer, value in _definitions().get(name, ()) if is_near(definer)
-        }
-        if found:
-            return next(iter(found.values())) if len(found) == 1 else None
-    return None
-
-
-def _is_in(package):
-    return lambda definer: definer.startswith(f"{package}.")
+    inside = [pair for pair in _definitions().get(name, ()) if pair[0].startswith(f"{package}.")]
+    near = [pair for pair in inside if pair[0].rpartition(".")[0] == package]
+    found = {id(value): value for _, value in near or inside}
+    return next(iter(found.values())) if len(found) == 1 else None
 
 
 def _is_library():

@@ -170,7 +170,7 @@ def _moved_module(name):
     """Returns the module that a module was moved to, or None."""
     parts = name.split(".")
     for length in range(len(parts), 1, -1):
-        targets = areas.MOVED.get(".".join(parts[1:length]), ())
+        targets = areas.MOVED.get(".".join(parts[1:length]), "").split()
         if length == len(parts) and len(targets) > 1:  # Its modules are in several packages today.
             return _old_module(name)
         for target in targets:
@@ -209,7 +209,7 @@ def find_attribute(module_name: str, attribute: str):
     if moved is not None:
         return moved
     if parts[1] != "contrib":
-        for target in areas.MOVED.get(".".join(parts[1:-1]), ()):
+        for target in areas.MOVED.get(".".join(parts[1:-1]), "").split():
             if hasattr(importlib.import_module(target), attribute):
                 return getattr(importlib.import_module(target), attribute)
         raise unavailable(name)
@@ -236,7 +236,7 @@ def _area_attribute(area, attribute):
             old, _, new = entry.partition("=")
             if old == attribute:
                 return _source_attribute(source, new or old)
-    for source in areas.SOURCES.get(area, ()):
+    for source in areas.SOURCES.get(area, "").split():
         try:
             return _source_attribute(source, attribute)
         except (ImportError, AttributeError):

@@ -19,6 +19,58 @@ _PLACE = ("name", "zone", "project")
 _PROVISIONING = ("queued", "spot", "preemptible", "reserved", "internal_ips")
 _TEXTS = ("service_account", "network", "subnetwork", "startup_script")
 
+# Flags of all commands ("") and of one: (name, type, default, help).
+_FLAGS = {
+    "": (
+        ("name", str, "", "name of the VM (default: the only one)"),
+        ("zone", str, "", "zone (default: gcloud's, or by --type)"),
+        ("project", str, "", "project (default: gcloud's)"),
+        ("price_per_hour", float, None, "price of the whole slice, for the cost so far"),
+        ("poll_seconds", float, 30.0, "time between queries (default: 30)"),
+        ("dry_run", bool, False, "print the commands instead of running them"),
+    ),
+    "up": (
+        ("type", str, "v3-8", "TPU slice, v2 to v4 (default: v3-8)"),
+        ("version", str, "", "software version (default: by --type)"),
+        ("queued", bool, False, "request a queued resource"),
+        ("spot", bool, False, "cheaper; may be preempted"),
+        ("preemptible", bool, False, "cheaper; may be preempted, at most 24 hours"),
+        ("reserved", bool, False, "use a reservation"),
+        ("internal_ips", bool, False, "no external IP addresses"),
+        ("service_account", str, "", "e-mail (default: Compute Engine's)"),
+        ("network", str, "", "network (default: default)"),
+        ("subnetwork", str, "", "subnetwork"),
+        ("startup_script", str, "", "file to run at each start of the VM"),
+    ),
+    "push": (
+        ("code", str, ".", "folder of a git repository (default: .); tracked files only"),
+        ("nocode", bool, False, "copy only data"),
+        (
+            "setup",
+            str,
+            None,
+            "command that installs dependencies (default: tools/setup.sh system or "
+            "requirements.txt, if the code has it; '' for none)",
+        ),
+        ("data", str, "", "folder to copy to --bucket"),
+        ("bucket", str, "", "gs://BUCKET/FOLDER for --data"),
+    ),
+    "run": (
+        ("detach", bool, False, "return after the start"),
+        ("max_restarts", int, 3, "restarts after a failure (default: 3)"),
+        ("max_recreations", int, 10, "VMs after preemptions (default: 10)"),
+    ),
+    "logs": (
+        ("lines", int, 50, "lines (default: 50)"),
+        ("follow", bool, False, "print new lines, too"),
+    ),
+    "tensorboard": (("port", int, 6006, "default: 6006"),),
+    "down": (
+        ("yes", bool, False, "do not ask"),
+        ("now", bool, False, "do not stop the program first"),
+    ),
+}
+
 
 def main(argv: list[str] | None = None, prog: str = "tpu_vm") -> int:
     """Runs a command; returns its exit status: 2 for an error, else the one of the program.
@@ -236,64 +288,11 @@ def _parser(prog):
             "down": "Stop the program and delete the VM.",
         }.items()
     }
-    for command in add.values():
-        command.add_argument("--name", default="", help="name of the VM (default: the only one)")
-        command.add_argument("--zone", default="", help="zone (default: gcloud's, or by --type)")
-        command.add_argument("--project", default="", help="project (default: gcloud's)")
-        command.add_argument(
-            "--price_per_hour", type=float, help="price of the whole slice, for the cost so far"
-        )
-        command.add_argument(
-            "--poll_seconds", type=float, default=30.0, help="time between queries (default: 30)"
-        )
-        command.add_argument(
-            "--dry_run", action="store_true", help="print the commands instead of running them"
-        )
-    _add_up(add["up"])
-    _add_push(add["push"])
-    run = add["run"]
-    run.usage = f"{prog} run [options] -- PROGRAM [ARGUMENT ...]"
-    run.add_argument("--detach", action="store_true", help="return after the start")
-    run.add_argument(
-        "--max_restarts", type=int, default=3, help="restarts after a failure (default: 3)"
-    )
-    run.add_argument(
-        "--max_recreations", type=int, default=10, help="VMs after preemptions (default: 10)"
-    )
-    add["logs"].add_argument("--lines", type=int, default=50, help="lines (default: 50)")
-    add["logs"].add_argument("--follow", action="store_true", help="print new lines, too")
+    for name, command in add.items():
+        for flag, kind, default, text in (*_FLAGS[""], *_FLAGS.get(name, ())):
+            options = {"type": kind, "default": default}
+            options = {"action": "store_true"} if kind is bool else options
+            command.add_argument(f"--{flag}", help=text, **options)
+    add["run"].usage = f"{prog} run [options] -- PROGRAM [ARGUMENT ...]"
     add["tensorboard"].add_argument("--logdir", required=True, help="such as gs://BUCKET/runs")
-    add["tensorboard"].add_argument("--port", type=int, default=6006, help="default: 6006")
-    add["down"].add_argument("--yes", action="store_true", help="do not ask")
-    add["down"].add_argument("--now", action="store_true", help="do not stop the program first")
     return parser
-
-
-def _add_up(up):
-    up.add_argument("--type", default="v3-8", help="TPU slice, v2 to v4 (default: v3-8)")
-    up.add_argument("--version", default="", help="software version (default: by --type)")
-    up.add_argument("--queued", action="store_true", help="request a queued resource")
-    up.add_argument("--spot", action="store_true", help="cheaper; may be preempted")
-    up.add_argument(
-        "--preemptible", action="store_true", help="cheaper; may be preempted, at most 24 hours"
-    )
-    up.add_argument("--reserved", action="store_true", help="use a reservation")
-    up.add_argument("--internal_ips", action="store_true", help="no external IP addresses")
-    up.add_argument("--service_account", default="", help="e-mail (default: Compute Engine's)")
-    up.add_argument("--network", default="", help="network (default: default)")
-    up.add_argument("--subnetwork", default="", help="subnetwork")
-    up.add_argument("--startup_script", default="", help="file to run at each start of the VM")
-
-
-def _add_push(push):
-    push.add_argument(
-        "--code", default=".", help="folder of a git repository (default: .); tracked files only"
-    )
-    push.add_argument("--nocode", action="store_true", help="copy only data")
-    push.add_argument(
-        "--setup",
-        help="command that installs dependencies (default: tools/setup.sh system or "
-        "requirements.txt, if the code has it; '' for none)",
-    )
-    push.add_argument("--data", default="", help="folder to copy to --bucket")
-    push.add_argument("--bucket", default="", help="gs://BUCKET/FOLDER for --data")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import calendar
 import json
 import time
-from typing import Callable
 
 from tpu.vm import settings
 from tpu.vm.gcloud import ATTEMPTS, PASSING, Gcloud, GcloudError, printable
@@ -30,10 +29,9 @@ class NotReadyError(VmError):
 class Nodes:
     """Creates, watches and deletes the node of a TPU VM, and keeps its record up to date."""
 
-    def __init__(self, vm: Vm, gcloud: Gcloud, poll_seconds: float, sleep: Callable[[float], None]):
+    def __init__(self, vm: Vm, gcloud: Gcloud, poll_seconds: float):
         """Initializes without any call; `poll_seconds` is the time between two queries."""
-        self.vm, self._gcloud = vm, gcloud
-        self._poll_seconds, self._sleep = poll_seconds, sleep
+        self.vm, self._gcloud, self._poll_seconds = vm, gcloud, poll_seconds
         self._shown, self._queue = None, vm.name if vm.queued else ""
 
     def describe(self) -> dict:
@@ -108,7 +106,7 @@ class Nodes:
                 if error.kind not in PASSING or failures == ATTEMPTS:
                     raise
                 self.show(f"{error}. Trying again")
-                self._sleep(self._poll_seconds)
+                time.sleep(self._poll_seconds)
                 continue
             state, health = node.get("state"), node.get("health")
             if state == READY and health not in _UNHEALTHY:
@@ -123,7 +121,7 @@ class Nodes:
                     f"{self.vm.name} is {printable(state)} before it was READY. Try again: "
                     "tpu_vm up"
                 )
-            self._sleep(self._poll_seconds)
+            time.sleep(self._poll_seconds)
 
     def raise_if_stopped(self, state: str) -> None:
         """Raises VmError in a state that only the user ends."""
@@ -158,7 +156,7 @@ class Nodes:
                     f"{self.vm.name} still exists after its deletion, and may cost money. See "
                     "tpu_vm status, and try again: tpu_vm down"
                 )
-            self._sleep(self._poll_seconds)
+            time.sleep(self._poll_seconds)
         self.vm.stop_clock(time.time())
 
     def _state_after_delete(self):

@@ -18,14 +18,11 @@ class Session:
     def __init__(self, vm: Vm, dry_run: bool = False, poll_seconds: float = 30.0):
         """Initializes without any call.
 
-        Args:
-          vm: the VM.
-          dry_run: print the commands of gcloud and git instead of running them.
-          poll_seconds: time between two queries, and unit of the back-off after errors.
+        `poll_seconds` is the time between two queries, and the unit of the back-off after errors.
         """
         self._vm, self._dry_run, self._poll_seconds = vm, dry_run, poll_seconds
         self._gcloud = Gcloud(vm.project, vm.zone, dry_run)
-        self._nodes = Nodes(vm, self._gcloud, poll_seconds, time.sleep)
+        self._nodes = Nodes(vm, self._gcloud, poll_seconds)
         self._remote = Remote(vm, self._gcloud)
         self._is_in_line = False  # the log was printed without its last newline
 
@@ -63,17 +60,15 @@ class Session:
                     self._print(f"{error}. Trying again for {ATTEMPTS} times")
                 time.sleep(self._poll_seconds)
 
-    def _raise_if_not_ready(self):
+    def _raise_if_not_ready(self, kind=VmError):
         state = self._nodes.describe()["state"]
         if state != nodes.READY:
-            raise VmError(f"{self._vm.name} is {state}. Run: tpu_vm up")
+            raise kind(f"{self._vm.name} is {state}. Run: tpu_vm up")
 
     def _raise_if_lost(self):
         """Raises NotReadyError if the VM is no longer READY."""
         with contextlib.suppress(GcloudError):
-            state = self._nodes.describe()["state"]
-            if state != nodes.READY:
-                raise NotReadyError(f"{self._vm.name} is {state}. Run: tpu_vm up")
+            self._raise_if_not_ready(NotReadyError)
 
     def _print(self, text):
         if not self._dry_run:

@@ -194,12 +194,7 @@ def _check_type_and_version(vm):
 
 @contextlib.contextmanager
 def lock(name: str, wait: bool = True) -> typing.Iterator[bool]:
-    """Holds a lock of the records; yields False if another command holds it and `wait` is False.
-
-    Args:
-      name: of the lock.
-      wait: wait until no other command holds it.
-    """
+    """Holds a lock of the records; yields False if another command holds it and `wait` is False."""
     with contextlib.ExitStack() as stack:
         with _errors_of_records():
             RECORDS.mkdir(exist_ok=True)

@@ -15,6 +15,7 @@ import pytest
 from tests.tpu.check.regression import make_estimator, rows
 from tpu import tf1
 from tpu.check import graph_builder, lint, sizes
+from tpu.check.graph_builder import CheckedMode
 from tpu.connect import topology
 
 CORPUS = pathlib.Path(__file__).parent / "corpus"
@@ -43,9 +44,9 @@ def test_findings(path):
         program = load(path)
         mode = getattr(program, "MODE", "train")
         estimator = make_estimator(program.model_fn)
-        graph, step = graph_builder.build_step(estimator, rows, mode, SLICE)
-        findings = lint.apply_rules(step, mode, 8)
-    assert sizes.measure(graph, step).flops
+        step = graph_builder.build_once(CheckedMode(estimator, rows, mode, SLICE))
+        findings = lint.apply_rules(step.program, mode, 8)
+    assert sizes.measure(step.graph, step.program).flops
     found = [(f.where.rpartition(":"), f.level, f.code) for f in findings]
     assert {place[0] for place, *_ in found} <= {str(path.relative_to(CORPUS.parents[3]))}
     lines = sorted({(int(place[2]), level, code) for place, level, code in found})

@@ -10,6 +10,7 @@ import run_tpu
 from engine.cli import resolve_flags
 from tests.marks import runs_bfloat16, slow
 from tpu.check import graph_builder
+from tpu.check.graph_builder import CheckedMode
 from tpu.connect import connection, topology
 
 ModeKeys = tf.estimator.ModeKeys
@@ -38,7 +39,8 @@ def build(tiny_flags, tmp_path):
             ModeKeys.EVAL: input_fns.evaluate(settings.evaluation.split),
             ModeKeys.PREDICT: input_fns.predict,
         }[mode]
-        return graph_builder.build(estimator, input_fn, mode, found).graph
+        graph, _ = graph_builder.build(CheckedMode(estimator, input_fn, mode, found))
+        return graph
 
     return build_graph
 

@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 
 from tpu.check import explanations, input_throughput
+from tpu.check.graph_builder import CheckedMode
 from tpu.connect import topology
 
 tf1 = tf.compat.v1
@@ -58,7 +59,8 @@ def test_measures_any_input_fn(input_fn):
         use_tpu=True,
         train_batch_size=3 * SLICE.num_cores,
     )
-    assert input_throughput.measure(estimator, input_fn, "train", SLICE, seconds=0.05) > 0
+    checked = CheckedMode(estimator, input_fn, "train", SLICE)
+    assert input_throughput.measure(checked, seconds=0.05) > 0
 
 
 def test_error_of_an_input_fn_that_ends():

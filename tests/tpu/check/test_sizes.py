@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tests.tpu.check.regression import make_estimator, make_model_fn, rows, squares
 from tpu.check import check_program, graph_builder, sizes
+from tpu.check.graph_builder import CheckedMode
 from tpu.connect import topology
 
 tf1 = tf.compat.v1
@@ -38,12 +39,13 @@ needs_libtpu = pytest.mark.skipif(
 )
 def test_tiles_are_those_of_the_compiler(dtype, shape, num_bytes):
     """The bytes are those that libtpu 0.0.34 gives to an argument of a program for v3."""
-    assert sizes.tiled_bytes(tf.TensorShape(shape), dtype) == num_bytes
+    assert sizes.tiled_bytes(tf.TensorSpec(shape, dtype)) == num_bytes
 
 
 def measure(loss):
     estimator = make_estimator(make_model_fn(loss))
-    return sizes.measure(*graph_builder.build_step(estimator, rows, "train", SLICE))
+    step = graph_builder.build_once(CheckedMode(estimator, rows, "train", SLICE))
+    return sizes.measure(step.graph, step.program)
 
 
 PRODUCT = 2 * 8 * 5 * 5  # FLOPs of [8, 5] x [5, 5]

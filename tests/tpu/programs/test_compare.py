@@ -198,8 +198,8 @@ def _model_fn(features, labels, mode, params):
 def test_special_values(on_cores, on_cpu, verdict):
     a, b = {"v": np.array(on_cores)}, {"v": np.array(on_cpu)}
     differences = comparison.compare(a, b, {"v"}, 2, {"v": 1e-6})
-    result = compare.Comparison(1, "program.py:1", differences, [], {})
-    assert compare.format_text(result, ONE_CORE).splitlines()[-1].startswith(verdict)
+    result = comparison.Comparison(1, "program.py:1", differences, [], {})
+    assert comparison.format_text(result, ONE_CORE).splitlines()[-1].startswith(verdict)
 
 
 def test_large_variables_are_compared_in_parts(monkeypatch):
@@ -222,8 +222,8 @@ def test_large_variables_are_compared_in_parts(monkeypatch):
 def test_verdict(rounding, verdict):
     relative = (1e-6, 1e-6, 1e-3)
     differences = [
-        compare.Difference(f"v{i}", True, 1, r, r, limit)
+        comparison.Difference(f"v{i}", True, 1, r, r, limit)
         for i, (r, limit) in enumerate(zip(relative, rounding))
     ]
-    result = compare.Comparison(1, "program.py:1", differences, [], {})
-    assert compare.format_text(result, ONE_CORE).splitlines()[-1].startswith(verdict)
+    result = comparison.Comparison(1, "program.py:1", differences, [], {})
+    assert comparison.format_text(result, ONE_CORE).splitlines()[-1].startswith(verdict)

@@ -116,10 +116,10 @@ class DecoupledWeightDecayExtension:
       weight_decay: float, scalar tensor or function without arguments.
     """
 
-    def __init__(self, weight_decay, **kwargs):
+    def __init__(self, weight_decay, *args, **kwargs):
         self._weight_decay = weight_decay
         self._decay_names = None
-        super().__init__(**kwargs)
+        super().__init__(*args, **kwargs)
 
     def minimize(self, loss, *args, decay_var_list=None, **kwargs):
         """See tf.train.Optimizer.minimize; decays `decay_var_list`, default all variables."""
@@ -176,8 +176,7 @@ def extend_with_decoupled_weight_decay(base_optimizer):
     """Returns a subclass of an optimizer whose first argument is `weight_decay`."""
 
     class OptimizerWithDecoupledWeightDecay(DecoupledWeightDecayExtension, base_optimizer):
-        def __init__(self, weight_decay, *args, **kwargs):
-            super().__init__(weight_decay, *args, **kwargs)
+        pass
 
     return OptimizerWithDecoupledWeightDecay
 
@@ -195,15 +194,7 @@ class AdamWOptimizer(DecoupledWeightDecayExtension, _train.AdamOptimizer):
         use_locking=False,
         name="AdamW",
     ):
-        super().__init__(
-            weight_decay,
-            learning_rate=learning_rate,
-            beta1=beta1,
-            beta2=beta2,
-            epsilon=epsilon,
-            use_locking=use_locking,
-            name=name,
-        )
+        super().__init__(weight_decay, learning_rate, beta1, beta2, epsilon, use_locking, name)
 
 
 class MomentumWOptimizer(DecoupledWeightDecayExtension, _train.MomentumOptimizer):
@@ -218,14 +209,7 @@ class MomentumWOptimizer(DecoupledWeightDecayExtension, _train.MomentumOptimizer
         name="MomentumW",
         use_nesterov=False,
     ):
-        super().__init__(
-            weight_decay,
-            learning_rate=learning_rate,
-            momentum=momentum,
-            use_locking=use_locking,
-            name=name,
-            use_nesterov=use_nesterov,
-        )
+        super().__init__(weight_decay, learning_rate, momentum, use_locking, name, use_nesterov)
 
 
 class MovingAverageOptimizer(_train.Optimizer):

@@ -8,7 +8,6 @@ without infeed and host. They were not compared with a real TPU.
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
 import importlib.util
 import json
 import math
@@ -18,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 
+from tpu import software
 from tpu.check import pjrt
 from tpu.connect.topology import Topology
 
@@ -109,14 +109,6 @@ def find_library() -> str:
     return path
 
 
-def library_version() -> str:
-    """Returns the version of libtpu, "" if unknown."""
-    try:
-        return importlib.metadata.version("libtpu")
-    except importlib.metadata.PackageNotFoundError:
-        return ""
-
-
 def compile_hlo(hlo: bytes, target: Target, effort: float = QUICK, timeout=_TIMEOUT_SECONDS):
     """Compiles the program of one core for a slice, in a child process.
 
@@ -171,23 +163,17 @@ def compile_hlo(hlo: bytes, target: Target, effort: float = QUICK, timeout=_TIME
 def _compile_error(result):
     if result["code"] == pjrt.UNSUPPORTED_LIBRARY:
         raise CompilerUnavailableError(result["error"])
-    error, sizes = result["error"], re.compile(r"([\d.]+)([KMG]) of ([\d.]+)([KMG]) hbm")
-    out_of_memory = result["code"] == "RESOURCE_EXHAUSTED"
-    needed = limit = None
-    if found := sizes.search(error):
+    error, pattern = result["error"], r"([\d.]+)([KMG]) of ([\d.]+)([KMG]) hbm"
+    is_full, needed, limit = result["code"] == "RESOURCE_EXHAUSTED", None, None
+    if found := re.search(pattern, error):
         needed, limit = _bytes(*found.groups()[:2]), _bytes(*found.groups()[2:])
-    return Compiled(
-        fits=False,
-        compiler=_name(result),
-        error=error,
-        out_of_memory=out_of_memory,
-        hbm_limit=limit,
-        hbm_needed=needed,
-    )
+    sizes = {"hbm_limit": limit, "hbm_needed": needed}
+    return Compiled(False, _name(result), error=error, out_of_memory=is_full, **sizes)
 
 
 def _name(result):
-    return f"libtpu {library_version()} for {result.get('kind', '?')}".replace("  ", " ")
+    version = software.version_of("libtpu")
+    return f"libtpu{f' {version}' if version else ''} for {result.get('kind', '?')}"
 
 
 def _bytes(number, unit):

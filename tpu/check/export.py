@@ -66,10 +66,11 @@ def _build(checked, mode):
             getattr(receiver, "receiver_tensors_alternatives", None),
             serving_only=True,
         )
-    return graph, _describe(spec.predictions)
+    return graph, describe(spec.predictions)
 
 
-def _describe(predictions):
+def describe(predictions) -> dict[str, tuple]:
+    """Returns `{name: (dtype, shape of an example, None if unknown)}` of predictions."""
     if not isinstance(predictions, dict):
         predictions = {"output": predictions}
     return {

@@ -95,6 +95,12 @@ class Step:
 
     # ---- Trip counts ----
 
+    def _root(self, computation_id):
+        return self._instructions[computation_id][self._computations[computation_id].root_id]
+
+    def _operands(self, instruction, scope):
+        return [self._instructions[scope.computation_id][i] for i in instruction.operand_ids]
+
     def _body_and_condition(self, loop):
         first, second = (self._computations[i] for i in loop.called_computation_ids)
         return (first, second) if _is_condition(second) else (second, first)
@@ -102,7 +108,7 @@ class Step:
     def _trip_count(self, loop, scope):
         """Returns how often the condition of a loop holds, at most; None if unknown."""
         _, condition = self._body_and_condition(loop)
-        root = self._instructions[condition.id][condition.root_id]
+        root = self._root(condition.id)
         inside = _Scope(condition.id, loop=loop, outer=scope)
 
         def holds(iteration):
@@ -118,8 +124,7 @@ class Step:
 
     def _value(self, instruction, scope):
         """Returns the number that an instruction computes in a scope; None if unknown."""
-        opcode, instructions = instruction.opcode, self._instructions[scope.computation_id]
-        operands = [instructions[i] for i in instruction.operand_ids]
+        opcode, operands = instruction.opcode, self._operands(instruction, scope)
         if opcode == "constant":
             return _constant(instruction)
         if opcode == "parameter":
@@ -132,9 +137,8 @@ class Step:
             return self._stored(operands[0], scope)
         if opcode == "fusion":
             values = {i: self._value(operand, scope) for i, operand in enumerate(operands)}
-            called = self._computations[instruction.called_computation_ids[0]]
-            root = self._instructions[called.id][called.root_id]
-            return self._value(root, _Scope(called.id, arguments=values))
+            called = instruction.called_computation_ids[0]
+            return self._value(self._root(called), _Scope(called, arguments=values))
         values = [self._value(operand, scope) for operand in operands]
         if opcode == "and" and False in values:
             return False
@@ -147,8 +151,7 @@ class Step:
 
     def _element(self, source, index, scope):
         """Returns an element of a tuple as a number; None if unknown."""
-        instructions = self._instructions[scope.computation_id]
-        operands = [instructions[i] for i in source.operand_ids]
+        operands = self._operands(source, scope)
         if source.opcode == "tuple":
             return self._value(operands[index], scope)
         if source.opcode in (*_PASSING_OPCODES, "opt-barrier"):
@@ -169,7 +172,7 @@ class Step:
         step = self._step_of(loop, index)
         if step is None or (step and iteration is None):
             return None
-        initial = self._instructions[outer.computation_id][loop.operand_ids[0]]
+        (initial,) = self._operands(loop, outer)
         start = self._element(initial, index, outer)
         if iteration == "last" and step:
             iteration = self._trip_count(loop, outer)
@@ -182,8 +185,7 @@ class Step:
 
         The trip counts of an inner loop are stored for the gradient of the outer one.
         """
-        instructions = self._instructions[scope.computation_id]
-        operands = [instructions[i] for i in array.operand_ids]
+        operands = self._operands(array, scope)
         if array.opcode == "dynamic-update-slice":
             return self._value(operands[1], scope)
         if array.opcode in _PASSING_OPCODES:
@@ -192,7 +194,7 @@ class Step:
             return None
         source, index = operands[0], array.tuple_index
         if source.opcode == "tuple":
-            return self._stored(instructions[source.operand_ids[index]], scope)
+            return self._stored(self._operands(source, scope)[index], scope)
         if source.opcode == "parameter" and scope.loop is not None:
             return self._stored_by(scope.loop, index, scope.outer)
         return self._stored_by(source, index, scope) if source.opcode == "while" else None
@@ -200,23 +202,22 @@ class Step:
     def _stored_by(self, loop, index, outer):
         """Returns the number that the iterations of a loop store in a variable, an array."""
         body, _ = self._body_and_condition(loop)
-        root = self._instructions[body.id][body.root_id]
+        root = self._root(body.id)
         if root.opcode != "tuple":
             return None
         last = self._instructions[body.id][root.operand_ids[index]]
         if last.opcode != "get-tuple-element":
             return self._stored(last, _Scope(body.id, loop=loop, outer=outer))
-        initial = self._instructions[outer.computation_id][loop.operand_ids[0]]
+        (initial,) = self._operands(loop, outer)
         is_same = last.tuple_index == index
         if not is_same or initial.opcode != "tuple":
             return None
-        start = self._instructions[outer.computation_id][initial.operand_ids[index]]
-        return self._stored(start, outer)
+        return self._stored(self._operands(initial, outer)[index], outer)
 
     def _step_of(self, loop, index):
         """Returns by how much an iteration increases a variable; None if not by a constant."""
         body, _ = self._body_and_condition(loop)
-        root = self._instructions[body.id][body.root_id]
+        root = self._root(body.id)
         results = [
             self._element(root, index, _Scope(body.id, elements={index: start}))
             for start in (0, 1000)

@@ -146,16 +146,13 @@ class ModeChecker:
         tables = self._check_embeddings(compiled) if has_embeddings else ()
         if step_time and self._mode == "train":
             throughput = self._measure_input(step_time)
-        return ModeReport(
-            per_core,
+        seconds, outputs, total = (
             time.monotonic() - started,
-            measured,
-            compiled,
-            step_time,
-            throughput,
             self._outputs(built),
             self._global_batch(),
-            tables,
+        )
+        return ModeReport(
+            per_core, seconds, measured, compiled, step_time, throughput, outputs, total, tables
         )
 
     # ---- Stages ----
@@ -249,8 +246,5 @@ class ModeChecker:
         if self._mode == "eval":
             return tuple(sorted(built.spec.eval_metric_ops or {}))
         if self._mode == "predict" and isinstance(built.spec.predictions, dict):
-            return {
-                name: (tensor.dtype.name, tuple(tensor.shape.as_list()[1:]))
-                for name, tensor in built.spec.predictions.items()
-            }
+            return export.describe(built.spec.predictions)
         return None

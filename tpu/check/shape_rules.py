@@ -24,6 +24,8 @@ _ELEMENT_OPS = (
     *("TensorArrayReadV3", "TensorArrayGatherV3", "TensorArrayConcatV3", "StackPopV2"),
     *("TensorListGetItem", "TensorListPopBack", "TensorListStack", "TensorListGather"),
 )
+# Reserved outputs of FusedBatchNormV3 have no static shape, and need none.
+_IGNORED_OPS = (*tpu_kernels.RUNTIME_OPS, *_ELEMENT_OPS, *op_types.SIZES, "FusedBatchNormV3")
 _BINARY_OPS = (
     *("Add", "AddV2", "Sub", "Mul", "RealDiv", "Div", "DivNoNan", "FloorDiv", "FloorMod", "Pow"),
     *("Maximum", "Minimum", "SquaredDifference", "Greater", "GreaterEqual", "Less", "LessEqual"),
@@ -46,13 +48,7 @@ def check_dynamic_shapes(step):
         results = [tensor for tensor in op.outputs if _is_dynamic(tensor)]
         if depends:  # sizes count too
             dynamic |= {tensor.name for tensor in (op.outputs if is_static else results)}
-        # Reserved outputs of FusedBatchNormV3 have no static shape, and need none.
-        if op.type in (
-            *tpu_kernels.RUNTIME_OPS,
-            *_ELEMENT_OPS,
-            *op_types.SIZES,
-            "FusedBatchNormV3",
-        ):
+        if op.type in _IGNORED_OPS:
             continue
         if depends:
             reason = _refusal(op, dynamic)

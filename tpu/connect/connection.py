@@ -76,7 +76,7 @@ def connect(request: Request):
         resolver, metadata, node_topology = find_workers(request, found, wanted)
         actual = _actual_topology(metadata, found, wanted, node_topology)
         if wanted is None:
-            _raise_if_any(_check_topology(request, actual))
+            _raise_if_any(environment.check_topology(request, actual))
         print(_describe(found, actual), flush=True)
         yield Connection(actual, resolver, found.is_remote)
 
@@ -106,18 +106,8 @@ def _check(request, found, wanted):
         findings += environment.check_address(found)
         findings += environment.check_paths(found, request.paths)
     if wanted is not None:
-        findings += _check_topology(request, wanted)
+        findings += environment.check_topology(request, wanted)
     return findings
-
-
-def _check_topology(request, tpu_topology):
-    return environment.check_topology(
-        tpu_topology,
-        request.mode,
-        request.batch_sizes,
-        request.accumulate_steps,
-        request.on_one_host,
-    )
 
 
 def _raise_if_any(findings):
@@ -151,7 +141,7 @@ def _query_node(request, found, wanted):
         findings = node.check_hardware(client.place, answer, wanted)
         kind = node.find_topology(answer)
         if kind is not None and wanted is None:
-            findings += _check_topology(request, kind)
+            findings += environment.check_topology(request, kind)
         _raise_if_any(findings)
         node.check_ready(client.place, answer)
         endpoints = node.endpoints(client.place, answer)

@@ -16,6 +16,7 @@ from concurrent import futures
 
 from tpu.connect import topology
 from tpu.connect.address import LOCAL, Address
+from tpu.connect.request import Request
 from tpu.connect.topology import Topology
 from tpu.software import WHEELS, version_of
 
@@ -33,7 +34,23 @@ _PJRT = {
 
 def check_address(address: Address, environ: Mapping[str, str] = os.environ) -> list[str]:
     """Checks the TPU at `address`: runtime, wheel, generation, endpoints, API client."""
-    findings = [*_check_runtime(environ), *_check_generation(environ)]
+    findings, given = [], {name: environ.get(name, "") for name in _PJRT}
+    chosen = [
+        f"{name}={value}"
+        for name, value in given.items()
+        if value and (_PJRT[name] is None or value.lower() in _PJRT[name])
+    ]
+    if chosen:
+        findings.append(
+            f"{', '.join(chosen)} selects the PJRT runtime, which has no infeed: TPUEstimator "
+            f"would crash (tensorflow#90807). Unset it, on a TPU VM with the image {IMAGE}"
+        )
+    kind = environ.get("TPU_ACCELERATOR_TYPE", "")
+    if topology.is_later(kind):
+        findings.append(
+            f"TPU_ACCELERATOR_TYPE={kind} is unsupported: v5 and later have only the PJRT "
+            "runtime, which TPUEstimator cannot use. Use a v2, v3 or v4"
+        )
     if address.text == LOCAL:
         findings += _check_local(environ)
     findings += check_endpoints(address.source, address.endpoints)
@@ -89,38 +106,26 @@ def check_paths(address: Address, paths: Mapping[str, str]) -> list[str]:
     ]
 
 
-def check_topology(
-    tpu_topology: Topology,
-    mode: str,
-    batch_sizes: Mapping[str, int],
-    accumulate_steps: int = 1,
-    on_one_host: bool = False,
-) -> list[str]:
-    """Checks batch sizes and mode against a slice.
-
-    Args:
-      tpu_topology: the slice.
-      mode: `--mode`.
-      batch_sizes: `{flag: global batch size}` of the flags that the mode uses.
-      accumulate_steps: micro-batches per training step.
-      on_one_host: True if the mode evaluates or predicts.
-    """
+def check_topology(request: Request, tpu_topology: Topology) -> list[str]:
+    """Checks the batch sizes and the mode of a request against a slice."""
+    mode, batch_sizes = request.mode, request.batch_sizes
     findings = []
     cores = tpu_topology.num_cores
     name = f"{tpu_topology.name} ({cores} cores on {tpu_topology.hosts})"
     if mode == "check" and tpu_topology.num_hosts > 1:  # only training is checked then
         batch_sizes = {"train_batch_size": batch_sizes["train_batch_size"]}
     for flag, size in batch_sizes.items():
-        divisor = cores * (accumulate_steps if flag == "train_batch_size" else 1)
+        divisor = cores * (request.accumulate_steps if flag == "train_batch_size" else 1)
         if size % divisor:
-            into = f"{cores} x --accumulate_steps={accumulate_steps}" if divisor > cores else cores
+            steps = f" x --accumulate_steps={request.accumulate_steps}"
+            into = f"{cores}{steps if divisor > cores else ''}"
             below = size // divisor * divisor
             valid = f"{below} or {below + divisor}" if below else divisor
             findings.append(
                 f"--{flag}={size} cannot be divided over {name}: {size} / {into} = "
                 f"{size / divisor:.2f}. Use {valid}"
             )
-    if tpu_topology.num_hosts > 1 and on_one_host:
+    if tpu_topology.num_hosts > 1 and request.on_one_host:
         train = "--mode=train here and " if mode == "train_and_eval" else ""
         findings.append(
             f"--mode={mode} runs on one host only, and {name} has more. Use {train}"
@@ -129,30 +134,6 @@ def check_topology(
             + (", or --noexport_check" if mode == "export" else "")
         )
     return findings
-
-
-def _check_runtime(environ):
-    chosen = []
-    for name, values in _PJRT.items():
-        value = environ.get(name, "")
-        if value and (values is None or value.lower() in values):
-            chosen.append(f"{name}={value}")
-    if not chosen:
-        return []
-    return [
-        f"{', '.join(chosen)} selects the PJRT runtime, which has no infeed: TPUEstimator would "
-        f"crash (tensorflow#90807). Unset it, on a TPU VM with the image {IMAGE}"
-    ]
-
-
-def _check_generation(environ):
-    kind = environ.get("TPU_ACCELERATOR_TYPE", "")
-    if not topology.is_later(kind):
-        return []
-    return [
-        f"TPU_ACCELERATOR_TYPE={kind} is unsupported: v5 and later have only the PJRT runtime, "
-        "which TPUEstimator cannot use. Use a v2, v3 or v4"
-    ]
 
 
 def _check_local(environ):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from tpu.graph.nodes import control_inputs, op_name
+from tpu.graph.nodes import control_inputs, op_name, replace
 from tpu.graph.replicated_graph import group_assignment
 
 # XlaAllReduce and XlaReduceScatter: their reduction, and the operation for two values.
@@ -50,7 +50,7 @@ def exchange(builder, node, group, combine):
     if builder.core != first:
         sent = enqueue("sent", builder.core, value)
         inputs = [queue(f"{node.name}/received_{builder.core}"), f"^{sent}", *controls]
-        builder.replace(node, "QueueDequeueV2", inputs, component_types=[dtype])
+        replace(node, "QueueDequeueV2", inputs, component_types=[dtype])
         return
     values = [value]
     for member in others:
@@ -62,7 +62,7 @@ def exchange(builder, node, group, combine):
     results = combine(group, values)
     sent = [enqueue("received", *pair) for pair in zip(others, results[1:])]
     inputs = [results[0], *(f"^{name}" for name in sent), *controls]
-    builder.replace(node, "Identity", inputs, T=dtype)
+    replace(node, "Identity", inputs, T=dtype)
 
 
 def _cross_replica_sum(builder, node):
@@ -123,13 +123,8 @@ def _all_to_all(builder, node):
         axis = builder.add_constant(f"{node.name}/concat_dimension", concat, tf.int32, after)
         attributes = {"T": dtype, "N": len(group), "Tidx": tf.int32}
         return [
-            builder.add(
-                f"{node.name}/concat_{i}",
-                "ConcatV2",
-                [*(part[i] for part in parts), axis],
-                **attributes,
-            )
-            for i in range(len(group))
+            builder.add(f"{node.name}/concat_{i}", "ConcatV2", [*pieces, axis], **attributes)
+            for i, pieces in enumerate(zip(*parts))
         ]
 
     return groups, transpose

@@ -19,7 +19,7 @@ from tensorflow.core.framework import attr_value_pb2, graph_pb2
 
 from tpu.emulator import agreement, collectives, constants, embedding_ops, functions, kernels
 from tpu.graph import nodes as node_defs
-from tpu.graph.nodes import control_inputs, data_inputs, op_name
+from tpu.graph.nodes import control_inputs, data_inputs, op_name, replace
 
 DEVICE = "/device:CPU:0"
 QUEUE_CAPACITY = 4
@@ -87,12 +87,8 @@ class CoreBuilder:
     def add(self, name, kind, inputs, **attributes) -> str:
         """Adds a node; returns its name, which is another if the program has a node of the name."""
         node = self.graph_def.node.add(name=self.free_name(name), device=DEVICE)
-        self.replace(node, kind, inputs, **attributes)
+        replace(node, kind, inputs, **attributes)
         return node.name
-
-    def replace(self, node, kind, inputs, **attributes):
-        """Makes `node` another operation."""
-        node_defs.replace(node, kind, inputs, **attributes)
 
     def add_constant(self, name, value, dtype, controls=()) -> str:
         """Adds a constant; returns its name."""
@@ -129,20 +125,20 @@ class CoreBuilder:
         controls = list(node.input)
         dtypes = list(node.attr["dtypes"].list.type)
         handle = self.add_queue(f"{node.name}/queue", f"infeed_{self.core}", dtypes, controls)
-        self.replace(node, "QueueDequeueV2", [handle, *controls], component_types=dtypes)
+        replace(node, "QueueDequeueV2", [handle, *controls], component_types=dtypes)
 
     def _outfeed(self, node):
         values, controls = data_inputs(node), control_inputs(node)
         dtypes = list(node.attr["dtypes"].list.type)
         after = [*controls, f"^{op_name(values[0])}"]
         handle = self.add_queue(f"{node.name}/queue", f"outfeed_{self.core}", dtypes, after)
-        self.replace(node, "QueueEnqueueV2", [handle, *values, *controls], Tcomponents=dtypes)
+        replace(node, "QueueEnqueueV2", [handle, *values, *controls], Tcomponents=dtypes)
 
     def _replica_id(self, node):
         node_defs.make_constant(node, self.core, tf.int32, node.input)
 
     def _identity(self, node):
-        self.replace(node, "Identity", node.input, T=tf.as_dtype(node.attr["T"].type))
+        replace(node, "Identity", node.input, T=tf.as_dtype(node.attr["T"].type))
 
     def _sum_in_float32(self, node):
         """Rewrites a bfloat16 sum, which a CPU would accumulate in bfloat16."""
@@ -155,7 +151,7 @@ class CoreBuilder:
         casted = self.add(f"{node.name}/cast", "Cast", [node.input[0]], SrcT=narrow, DstT=wide)
         total.input[0] = casted
         node_defs.set_attributes(total, T=wide)
-        self.replace(node, "Cast", [total.name], SrcT=wide, DstT=narrow)
+        replace(node, "Cast", [total.name], SrcT=wide, DstT=narrow)
 
     def _compile(self, node):
         """Calls a function of this operation that XLA compiles."""
@@ -165,7 +161,7 @@ class CoreBuilder:
         types = {"Tin": kernels.input_types(node), "Tout": kernels.output_types(node)}
         stateful = "Stateful" if function.signature.is_stateful else ""
         called = attr_value_pb2.NameAttrList(name=function.signature.name)
-        self.replace(node, f"{stateful}PartitionedCall", node.input, f=called, **types)
+        replace(node, f"{stateful}PartitionedCall", node.input, f=called, **types)
         node.attr["_XlaMustCompile"].b = True
 
 

@@ -87,10 +87,6 @@ class Config:
     is_mod: bool
     is_pipelined: bool
 
-    def table_index(self, name: str) -> int:
-        """Returns the index of a table."""
-        return [table.name for table in self.tables].index(name)
-
     def rows_of(self, table: Table, ids):
         """Returns the rows of ids in the concatenated partitions of a table.
 

@@ -13,7 +13,6 @@ program of a core: `core_builder` rewrites their nodes.
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
 import functools
 import inspect
@@ -25,7 +24,7 @@ from tensorflow.python.tpu.ops import tpu_ops
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator
 
 from tpu.emulator import collectives, embedding_config, embedding_ids, embedding_optimizers
-from tpu.graph.nodes import control_inputs, data_inputs
+from tpu.graph.nodes import control_inputs, data_inputs, replace
 from tpu.graph.variables import EMBEDDING_SLOTS
 
 _RECEIVE = "RecvTPUEmbeddingActivations"
@@ -116,21 +115,15 @@ def _for_host(real_generate):
 
         @functools.wraps(enqueue_ops_fn)
         def enqueue():
-            with _of_host(host):
+            token = _host.set(host)
+            try:
                 return enqueue_ops_fn()
+            finally:
+                _host.reset(token)
 
         return (enqueue, *others)
 
     return generate
-
-
-@contextlib.contextmanager
-def _of_host(host):
-    token = _host.set(host)
-    try:
-        yield
-    finally:
-        _host.reset(token)
 
 
 def _generate_enqueue_ops(self, enqueue_datas_list, mode_override=None, ragged=False):
@@ -164,7 +157,7 @@ def receive(builder, node):
     attributes = {"token": token, "Tin": dtypes}
     attributes["Tout"] = [tf.float32] * len(state.config.features)
     inputs = [f"{ids}:{i}" for i in range(len(dtypes))]
-    builder.replace(node, "PyFunc", inputs, **attributes)
+    replace(node, "PyFunc", inputs, **attributes)
 
 
 def send(builder, node):
@@ -184,14 +177,14 @@ def send(builder, node):
         done = builder.add(f"{node.name}/update", "PyFunc", values, token=token, **types)
         return [done] * len(group)
 
-    builder.replace(node, "Identity", [sent], T=tf.int32)
+    replace(node, "Identity", [sent], T=tf.int32)
     collectives.exchange(builder, node, range(builder.num_cores), update)
 
 
 def activations(builder, node):
     """Makes a TPUEmbeddingActivations node its second input, the activations."""
     inputs = list(node.input)[1:]
-    builder.replace(node, "Identity", inputs, T=tf.float32)
+    replace(node, "Identity", inputs, T=tf.float32)
 
 
 REWRITES = {

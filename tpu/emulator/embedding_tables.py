@@ -71,7 +71,7 @@ class EmbeddingTables:
         """
         with self._lock:
             self._lookups, self._gradients, self._delayed = {}, {}, None
-            table = self.config.tables[self.config.table_index(name)]
+            table = next(table for table in self.config.tables if table.name == name)
             if name not in self._arrays:
                 shape = (table.rows, table.width)
                 self._arrays[name] = [np.zeros(shape, np.float32) for _ in parameters]

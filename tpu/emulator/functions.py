@@ -5,6 +5,8 @@ A function is copied for each call, so that the queues of its collectives belong
 
 from __future__ import annotations
 
+import functools
+
 import tensorflow as tf
 from tensorflow.core.framework import function_pb2
 from tensorflow.python.framework import function_def_to_graph, op_def_registry
@@ -193,15 +195,9 @@ def _copy(builder, call, name, path, is_loop_condition=False):
             )
         return builder.constant(values[argument])
 
-    inner = type(builder)(
-        builder.core,
-        builder.num_cores,
-        builder.library,
-        nodes,
-        path,
-        find_argument,
-        lambda node: builder.library.user_line(name, node),
-    )
+    core, num_cores, library = builder.core, builder.num_cores, builder.library
+    line = functools.partial(library.user_line, name)
+    inner = type(builder)(core, num_cores, library, nodes, path, find_argument, line)
     for node in body.node:
         if node.name not in arguments:
             inner.add_copy(node)

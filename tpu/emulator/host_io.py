@@ -25,13 +25,10 @@ def replacements() -> list:
     """Returns the functions to patch, as (owner, name, replacement)."""
     internal_context = tpu_context._InternalTPUContext
     broadcast = tpu_estimator.generate_broadcast_enqueue_ops_fn
+    number = _number_replicas(internal_context.device_for_replica)
     return [
         (internal_context, "tpu_ordinal_function", _tpu_ordinal_function),
-        (
-            internal_context,
-            "device_for_replica",
-            _number_replicas(internal_context.device_for_replica),
-        ),
+        (internal_context, "device_for_replica", number),
         (tpu_estimator, "generate_broadcast_enqueue_ops_fn", _number_all_replicas(broadcast)),
         (tpu_feed._PartitionedInfeedQueue, "generate_enqueue_ops", _enqueue_whole_tensors),
         (tpu_ops, "infeed_enqueue_tuple", _infeed_enqueue_tuple),
@@ -63,11 +60,7 @@ def _tpu_ordinal_function(self, host_id):
 
 
 def _number_replicas(real_device_for_replica):
-    def device_for_replica(self, replica_id):
-        device, _ = real_device_for_replica(self, replica_id)
-        return device, replica_id
-
-    return device_for_replica
+    return lambda self, replica_id: (real_device_for_replica(self, replica_id)[0], replica_id)
 
 
 def _number_all_replicas(real_generate):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.framework import node_def_pb2
 from tensorflow.python.eager import context
 from tensorflow.python.framework import func_graph, ops
 
@@ -38,7 +41,7 @@ def _show(value):
     return f"{value:g}" if isinstance(value, np.floating) else str(value)
 
 
-class Call:
+class Call(NamedTuple):
     """An operation while its function is traced.
 
     Attributes:
@@ -47,10 +50,9 @@ class Call:
       variable_shape: shape of the variable that is its first input; None if unknown.
     """
 
-    def __init__(self, node, inputs, variable_shape=None):
-        self.node = node
-        self.inputs = inputs
-        self.variable_shape = variable_shape
+    node: node_def_pb2.NodeDef
+    inputs: Sequence[tf.Tensor]
+    variable_shape: tuple[int, ...] | None = None
 
     def attribute(self, name):
         """Returns the value of an integer or type attribute."""

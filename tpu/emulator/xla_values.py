@@ -77,7 +77,7 @@ class Rewriter:
         valid = nodes.add_original([nodes.output(switch, 0) for switch in switches])
         function = xla_calls.function_for_invalid(node)
         function.add_to_graph(self._graph)
-        text = nodes.add_constant(text, tf.string, nodes.control(is_invalid))
+        text = nodes.add_constant(text, tf.string, f"^{is_invalid.name}")
         call = nodes.add(
             "StatefulPartitionedCall",
             [nodes.output(text, 0), *(nodes.output(switch, 1) for switch in switches)],
@@ -86,7 +86,7 @@ class Rewriter:
             f=attr_value_pb2.NameAttrList(name=function.name),
         )
         if not results:  # the Merge waits for the operation
-            results, valid = [tf.int32], nodes.add_constant(0, tf.int32, nodes.control(valid))
+            results, valid = [tf.int32], nodes.add_constant(0, tf.int32, f"^{valid.name}")
         merges = [[nodes.output(valid, i), nodes.output(call, i)] for i in range(len(results))]
         if len(merges) == 1:
             nodes.add("Merge", merges[0], node.name, T=results[0], N=2)
@@ -214,10 +214,6 @@ class _Nodes:
             self.added.append(node)
         node.input.extend(controls)
         return node
-
-    def control(self, node):
-        """Returns the control input that waits for a node."""
-        return f"^{node.name}"
 
     def output(self, node, index):
         """Returns the name of an output of a node."""

@@ -46,6 +46,7 @@ HOST_OPS = {
         "a TPU loop cannot be fed. Use features or params",
     ),
 }
+_HOST_CODES = {kind: code for code, (kinds, _) in HOST_OPS.items() for kind in kinds}
 # Host operations without effect if no other operation depends on them.
 SILENT_IF_UNUSED = ("summary", "print")
 AUGMENTATION_OPS = (
@@ -67,7 +68,7 @@ def has_kernel(op_type: str) -> bool:
 
 def host_code(op: tf.Operation) -> str:
     """Returns the code of `HOST_OPS` of an operation; "" if it is none of them."""
-    return _host_codes().get(op.type, "")
+    return _HOST_CODES.get(op.type, "")
 
 
 def find_fault(op: tf.Operation) -> tuple[str, str] | None:
@@ -77,7 +78,7 @@ def find_fault(op: tf.Operation) -> tuple[str, str] | None:
         return code, f"{op.type} '{op.name}': {HOST_OPS[code][1]}"
     if any(tensor.dtype == tf.string for tensor in op.outputs):
         return "string", f"{op.type} returns a string, which a TPU does not support"
-    if op.type in RUNTIME_OPS or _is_function(op):
+    if op.type in RUNTIME_OPS or op.graph._is_function(op.type):  # such as a call of a Defun
         return None
     if op.type not in kernels:
         hint = ". Use it in the input_fn" if op.type in AUGMENTATION_OPS else ""
@@ -93,16 +94,6 @@ def find_fault(op: tf.Operation) -> tuple[str, str] | None:
 def _table():
     with gzip.open(_PATH) as file:
         return json.load(file)
-
-
-@functools.cache
-def _host_codes():
-    return {kind: code for code, (kinds, _) in HOST_OPS.items() for kind in kinds}
-
-
-def _is_function(op):
-    """True for a call of a function by its own name, as of a Defun."""
-    return op.graph._is_function(op.type)
 
 
 def _dtypes(op, attribute):

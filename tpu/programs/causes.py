@@ -147,19 +147,21 @@ class _Statistics:
             # Keras' LayerNormalization makes all examples channels of one.
             is_layer_norm = op.inputs[0].shape[:1] == [1] and self._batch_size != 1
             return op.get_attr("is_training") and not is_layer_norm
-        return op.type == "Rsqrt" and op.inputs[0].shape.rank != 0 and self._is_statistic(op, 0)
+        return (
+            op.type == "Rsqrt" and op.inputs[0].shape.rank != 0 and self._is_statistic(op.inputs[0])
+        )
 
     def _is_division(self, op):
         if op.type in _DIVISIONS:
-            return self._is_statistic(op, 1)
+            return self._is_statistic(op.inputs[1])
         is_inverse = op.type in _INVERSES or (op.type == "Rsqrt" and not op.inputs[0].shape.rank)
         if op.type == "Pow":
             exponent = tf.get_static_value(op.inputs[1])
             is_inverse = exponent is not None and bool((exponent < 0).all())
-        return is_inverse and self._is_statistic(op, 0)
+        return is_inverse and self._is_statistic(op.inputs[0])
 
     def _is_logarithm(self, op):
-        return op.type in _LOGARITHMS and self._is_statistic(op, 0)
+        return op.type in _LOGARITHMS and self._is_statistic(op.inputs[0])
 
     def _compares_examples(self, op):
         """Returns True for a product that has an axis of examples twice."""
@@ -171,7 +173,7 @@ class _Statistics:
 
     def _is_not_linear(self, op):
         of_batch = [tensor for tensor in op.inputs if self._depends_on_batch(tensor.op)]
-        statistics = [tensor for tensor in of_batch if self._is_statistic_of_batch(tensor)]
+        statistics = [tensor for tensor in of_batch if self._is_statistic(tensor)]
         if not statistics:
             return False
         if op.type in ("Sub", "SquaredDifference"):  # centers the examples
@@ -181,10 +183,7 @@ class _Statistics:
 
     # ---- Statistics ----
 
-    def _is_statistic(self, op, index):
-        return self._is_statistic_of_batch(op.inputs[index])
-
-    def _is_statistic_of_batch(self, tensor):
+    def _is_statistic(self, tensor):
         """Returns True for values computed from sums over the examples of the batch of a core."""
         if tensor.name not in self._found:
             self._found[tensor.name] = False  # for the back edge of a loop
@@ -202,7 +201,7 @@ class _Statistics:
         if op.type in _REDUCTIONS and self._reduces_batch(op):
             return True
         of_batch = [i for i in op.inputs if self._depends_on_batch(i.op)]
-        return bool(of_batch) and all(map(self._is_statistic_of_batch, of_batch))
+        return bool(of_batch) and all(map(self._is_statistic, of_batch))
 
     def _reduces_batch(self, op):
         axes, shape = tf.get_static_value(op.inputs[1]), op.inputs[0].shape

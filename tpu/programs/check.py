@@ -249,15 +249,9 @@ def _identity(call):
     sizes = [getattr(context, f"_{mode}_batch_size", None) for mode in _MODES.values()]
     # Not estimator.config and estimator.params, which are copies.
     config = getattr(estimator._config, "tpu_config", None)
-    return identity.snapshot(
-        call.method,
-        estimator.model_dir,
-        _model_fn(estimator),
-        estimator._params,
-        sizes,
-        tuple(config or ()),
-        input_fn,
-    )
+    functions = _model_fn(estimator), input_fn
+    options = estimator.model_dir, estimator._params, sizes, tuple(config or ())
+    return identity.snapshot(call.method, functions, options)
 
 
 def _model_fn(estimator):

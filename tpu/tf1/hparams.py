@@ -140,12 +140,8 @@ class HParams:
 
     def to_json(self, indent=None, separators=None, sort_keys=False):
         """Returns the hyperparameters as JSON, without functions."""
-        return json.dumps(
-            _without_functions(self.values()),
-            indent=indent,
-            separators=separators,
-            sort_keys=sort_keys,
-        )
+        values = _without_functions(self.values())
+        return json.dumps(values, indent=indent, separators=separators, sort_keys=sort_keys)
 
     def values(self):
         """Returns {name: value}."""

@@ -19,7 +19,7 @@ _PLACE = ("name", "zone", "project")
 _PROVISIONING = ("queued", "spot", "preemptible", "reserved", "internal_ips")
 _TEXTS = ("service_account", "network", "subnetwork", "startup_script")
 
-# Flags of all commands ("") and of one: (name, type, default, help).
+# Flags of all commands ("") and of one: (name, type, default or ... if required, help).
 _FLAGS = {
     "": (
         ("name", str, "", "name of the VM (default: the only one)"),
@@ -64,7 +64,10 @@ _FLAGS = {
         ("lines", int, 50, "lines (default: 50)"),
         ("follow", bool, False, "print new lines, too"),
     ),
-    "tensorboard": (("port", int, 6006, "default: 6006"),),
+    "tensorboard": (
+        ("logdir", str, ..., "such as gs://BUCKET/runs"),
+        ("port", int, 6006, "default: 6006"),
+    ),
     "down": (
         ("yes", bool, False, "do not ask"),
         ("now", bool, False, "do not stop the program first"),
@@ -198,14 +201,9 @@ def _new(arguments):
     elif zone not in zones.find(arguments.type):
         others = ", ".join(zones.find(arguments.type))
         note = f"zone {zone} may not offer {arguments.type}, as these do: {others}"
-    vm = Vm(
-        arguments.name,
-        zone,
-        arguments.project or _default("core/project", arguments),
-        arguments.type,
-        version,
-        price_per_hour=arguments.price_per_hour or 0.0,
-    )
+    project = arguments.project or _default("core/project", arguments)
+    vm = Vm(arguments.name, zone, project, arguments.type, version)
+    vm.price_per_hour = arguments.price_per_hour or 0.0
     for flag in (*_PROVISIONING, *_TEXTS):
         setattr(vm, flag, getattr(arguments, flag))
     if vm.startup_script:
@@ -290,9 +288,8 @@ def _parser(prog):
     }
     for name, command in add.items():
         for flag, kind, default, text in (*_FLAGS[""], *_FLAGS.get(name, ())):
-            options = {"type": kind, "default": default}
+            options = {"type": kind, "default": default, "required": default is ...}
             options = {"action": "store_true"} if kind is bool else options
             command.add_argument(f"--{flag}", help=text, **options)
     add["run"].usage = f"{prog} run [options] -- PROGRAM [ARGUMENT ...]"
-    add["tensorboard"].add_argument("--logdir", required=True, help="such as gs://BUCKET/runs")
     return parser

@@ -7,6 +7,7 @@ import socket
 import pytest
 
 from tpu.connect import address, environment, topology
+from tpu.connect.request import Request
 
 
 def check_address(tpu, environ=None):
@@ -89,9 +90,10 @@ def test_remote_tpu_needs_cloud_paths():
 def check_topology(
     name, mode="train", size=128, accumulate_steps=1, flag="train_batch_size", on_one_host=False
 ):
-    return environment.check_topology(
-        topology.find(name), mode, {flag: size}, accumulate_steps, on_one_host
+    wanted = Request(
+        "", "", "", name, "true", mode, {}, {flag: size}, accumulate_steps, on_one_host
     )
+    return environment.check_topology(wanted, topology.find(name))
 
 
 @pytest.mark.parametrize(

@@ -41,15 +41,11 @@ def sequence_loss(
         losses = loss_function(labels=tf.reshape(targets, [-1]), logits=flat)
         losses = tf.reshape(losses, tf.shape(targets)) * weights
         losses.set_shape(targets.shape)
+        axes = [i for i, on in enumerate((average_across_batch, average_across_timesteps)) if on]
+        if not axes:
+            return losses
         # 1.x divided by the weights plus this, against a division by 0.
-        small = 1e-12
-        if average_across_timesteps and average_across_batch:
-            return tf.reduce_sum(losses) / (tf.reduce_sum(weights) + small)
-        if average_across_timesteps:
-            return tf.reduce_sum(losses, 1) / (tf.reduce_sum(weights, 1) + small)
-        if average_across_batch:
-            return tf.reduce_sum(losses, 0) / (tf.reduce_sum(weights, 0) + small)
-        return losses
+        return tf.reduce_sum(losses, axes) / (tf.reduce_sum(weights, axes) + 1e-12)
 
 
 def tile_batch(t, multiplier, name=None):

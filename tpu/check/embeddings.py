@@ -98,12 +98,8 @@ def count_ids(tables, checked: CheckedMode) -> list[TableUse]:
 def explain_memory(tables, tpu_topology: Topology, step_bytes: int = 0) -> str:
     """Returns why tables do not fit the memory of a slice; "" if they fit.
 
-    Tables are sharded evenly over the cores of the slice.
-
-    Args:
-      tables: of `find_tables`.
-      tpu_topology: the slice.
-      step_bytes: memory per core of the rest of the step.
+    Tables are sharded evenly over the cores of the slice, each of which needs `step_bytes` for the
+    rest of the step.
     """
     total = sum(table.num_bytes for table in tables)
     if not tables or not tpu_topology.hbm_gib or _fits(total, tpu_topology, step_bytes):

@@ -132,10 +132,7 @@ class Plugin:
     def call(self, name, more="", /, **values):
         """Calls a function of the API; returns its struct, filled, or raises `PjrtError`.
 
-        Args:
-          name: the function.
-          more: further fields of its struct.
-          **values: of the fields that it reads.
+        `more` are further fields of the struct, `values` those of the fields that it reads.
         """
         struct_ = struct_of(f"{_FUNCTIONS[name][1]} {more}", **values)
         error = self._function(name)(ctypes.addressof(struct_))

@@ -105,12 +105,7 @@ def measure(graph: tf.Graph, program: ReplicatedGraph) -> Sizes:
 
 
 def explain_variables(sizes: Sizes, hbm_gib: float) -> str:
-    """Returns why the variables of a core exceed its memory; "" if they do not.
-
-    Args:
-      sizes: of `measure`.
-      hbm_gib: memory of a core in GiB; 0 if unknown.
-    """
+    """Returns why the variables of a core exceed its memory, in GiB; "" if not, or if it is 0."""
     needed = sizes.parameter_bytes + sizes.slot_bytes
     largest = sizes.largest_variable
     if not hbm_gib or not largest or needed <= hbm_gib * 2**30:

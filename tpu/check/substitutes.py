@@ -22,12 +22,7 @@ TPU_ONLY = (
 
 
 def substitute(op: tf.Operation, node, nodes) -> bool:
-    """Replaces the node of an operation by an equivalent.
-
-    Args:
-      op: the operation of the step.
-      node: its NodeDef, a copy.
-      nodes: the nodes around it, to which others are added.
+    """Replaces a copy of the node of an operation by an equivalent, and adds others to `nodes`.
 
     Returns:
       False if there is no equivalent; `node` is unchanged then.

@@ -56,12 +56,7 @@ def source_of_one_core(step, operation, with_conditions=True) -> str:
 
     A sum over the cores makes values the same. Follows non-trainable variables too, such as those
     that accumulate gradients. "" if cores exchange values in another way, which may add up to a
-    sum.
-
-    Args:
-      step: the `Step`.
-      operation: the operation.
-      with_conditions: False to leave out the conditions of conditionals and loops.
+    sum. `with_conditions` is False to leave out the conditions of conditionals and loops.
     """
 
     def parents(op):
@@ -105,12 +100,9 @@ def find_clips(cross_replica_sum) -> list:
 
 
 def reached_by(step, operations, controls: bool) -> dict[str, int]:
-    """Returns `{name: which of `operations` an operation of the step depends on}`, as bits.
+    """Returns `{name: which of `operations` an operation of the step depends on}`, i as bit i.
 
-    Args:
-      step: the `Step`.
-      operations: operation i is bit i.
-      controls: True to follow control inputs too.
+    `controls` is True to follow control inputs too.
     """
     found, bits = {}, {op.name: 1 << i for i, op in enumerate(operations)}
     for op in step.ordered:

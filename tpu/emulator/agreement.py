@@ -24,14 +24,8 @@ OPERATION = "EmulatedAgreement"  # of a NodeDef that `rewrite` replaces
 def add_nodes(operations, nodes, library, num_cores) -> list:
     """Lets the conditionals and loops of version 1 wait for the agreement of all cores.
 
-    Args:
-      operations: operations of the program of a core.
-      nodes: their NodeDefs, `{name: NodeDef}`; gets control inputs.
-      library: the `functions.Library`.
-      num_cores: number of cores.
-
-    Returns:
-      NodeDefs of agreements.
+    Adds control inputs to `nodes`, `{name: NodeDef}` of the operations of a core, and returns the
+    NodeDefs of agreements.
     """
     waiting = {op: library.collectives(nodes[op.name], op) for op in operations}
     waiting = {op: found for op, found in waiting.items() if found}

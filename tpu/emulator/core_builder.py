@@ -46,18 +46,12 @@ class CoreBuilder:
         user_line=lambda _: "",
         outside=None,
     ):
-        """Starts an empty GraphDef.
+        """Starts an empty GraphDef, with a `functions.Library`.
 
-        Args:
-          core: index of the core.
-          num_cores: number of cores.
-          library: a `functions.Library`.
-          nodes: `{name: NodeDef}` of the original, to find the groups of collectives.
-          path: names the call of the function that is built; "" for the program itself.
-          find_argument: a function from the name of an argument of the function to its constant
-            value; None for the program itself.
-          user_line: function from the name of a node to the "file:line" of user code, or "".
-          outside: `{name of an input: NodeDef of its source outside of the program}`.
+        `nodes` is `{name: NodeDef}` of the original, to find the groups of collectives, `outside`
+        `{name of an input: NodeDef of its source outside of the program}`. `path` names the call of
+        the function that is built, "" for the program itself; `find_argument` returns the constant
+        value of an argument of that function, `user_line` the "file:line" of a node, or "".
         """
         self.graph_def = graph_pb2.GraphDef()
         self.core = core

@@ -88,13 +88,9 @@ class Config:
     is_pipelined: bool
 
     def rows_of(self, table: Table, ids):
-        """Returns the rows of ids in the concatenated partitions of a table.
+        """Returns the rows of ids, [n] int64, in the concatenated partitions of a table.
 
         "div" partitions are contiguous. With "mod", host h has the ids with id % num_hosts == h.
-
-        Args:
-          table: a table.
-          ids: [n] int64.
         """
         if not self.is_mod:
             return ids

@@ -88,10 +88,6 @@ class Library:
     def collectives(self, node, op=None) -> list[tuple]:
         """Finds the collectives that a NodeDef is, or that functions that it calls contain.
 
-        Args:
-          node: the NodeDef.
-          op: its tf.Operation; None if unknown.
-
         Returns:
           [(operation type, file:line, groups of cores)]; None as groups stands for all cores.
         """

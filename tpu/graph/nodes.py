@@ -124,9 +124,7 @@ def references(node) -> list:
 def called(node, find) -> list[str]:
     """Returns the names of the functions that a NodeDef calls, by its type or its attributes.
 
-    Args:
-      node: the NodeDef.
-      find: a function from a name to a function of the graph; None if it has none of the name.
+    `find(name)` returns a function of the graph; None if it has none of the name.
     """
     names = [node.op] if takes_functions(node.op) and find(node.op) is not None else []
     return names + [function.name for function in references(node)]

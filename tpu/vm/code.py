@@ -37,11 +37,6 @@ def bundle(folder: str, path: pathlib.Path, gcloud: Gcloud) -> tuple[str, dict[s
 
     The bundle holds one commit without history.
 
-    Args:
-      folder: of a git repository.
-      path: of the bundle.
-      gcloud: runs the commands.
-
     Returns:
       (description of the commit, paths that are not in the bundle by the reason and the remedy).
 

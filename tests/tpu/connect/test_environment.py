@@ -137,8 +137,9 @@ def test_multi_host_export_needs_noexport_check():
 
 def test_multi_host_check_needs_only_the_train_batch_size():
     sizes = {"train_batch_size": 4096, "eval_batch_size": 100}
-    assert environment.check_topology(topology.find("v3-256"), "check", sizes) == []
-    (finding,) = environment.check_topology(topology.find("v3-8"), "check", sizes)
+    wanted = Request("", "", "", "v3-256", "true", "check", {}, sizes)
+    assert environment.check_topology(wanted, topology.find("v3-256")) == []
+    (finding,) = environment.check_topology(wanted, topology.find("v3-8"))
     assert "--eval_batch_size=100" in finding
 
 

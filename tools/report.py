@@ -157,10 +157,10 @@ def _curves(model_dir, notes):
     """Yields a plot per quantity."""
     by_phase = {"training": _scalars(model_dir, notes)}
     for folder in _names(model_dir, _EVALUATION):
-        phase = folder[1] or "evaluation"
+        phase = f"evaluation {folder[1] or ''}".rstrip()
         by_phase[phase] = _scalars(os.path.join(model_dir, folder[0].rstrip("/")), notes)
     colors = {phase: _COLORS[i % len(_COLORS)] for i, phase in enumerate(by_phase)}
-    for tag in sorted({tag for scalars in by_phase.values() for tag in scalars}):
+    for tag in sorted({tag for scalars in by_phase.values() for tag in scalars} - {"examples"}):
         lines = {phase: scalars[tag] for phase, scalars in by_phase.items() if tag in scalars}
         if max(map(len, lines.values())) > 1:
             svg = _svg(lines, colors)

@@ -19,162 +19,112 @@ SpecAugment (Park et al. 2019, arXiv:1904.08779) are sampled here, as features "
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+import functools
 
 import numpy as np
 import tensorflow as tf
 
+from common import names
 from input_fns import DataError
-from input_fns.image.augment.augmentation import make_operation
+from input_fns.image.augment.augmentation import Operation, make_operation
 
 # Samples of the noise that all examples take windows of.
 _NOISE_SAMPLES = 2**19
 
 
-class Speed:
-    """Cubic interpolation at another speed (Catmull-Rom); a slow copy still fits into its row."""
-
-    numbers = 1
-
-    def __init__(self, low, high):
-        self._low, self._high = low, high
-
-    def __call__(self, features, numbers):
-        """Returns the features of the faster or slower recordings."""
-        waveform, num_samples = features["waveform"], features["num_samples"]
-        speed = self._low + numbers[:, 0] * (self._high - self._low)
-        size = waveform.shape.as_list()[1]
-        speed = tf.maximum(speed, tf.cast(num_samples, tf.float32) / size)
-        place = tf.range(size, dtype=tf.float32) * speed[:, tf.newaxis]
-        before = tf.cast(place, tf.int32)
-        t = place - tf.cast(before, tf.float32)
-        padded = tf.pad(waveform, [[0, 0], [1, 2]])
-        a, b, c, d = (
-            tf.gather(padded, tf.minimum(before + i, size + 2), batch_dims=1) for i in range(4)
-        )
-        curve = b + 0.5 * t * (c - a + t * (2 * a - 5 * b + 4 * c - d + t * (3 * (b - c) + d - a)))
-        count = tf.cast(tf.cast(num_samples, tf.float32) / speed, tf.int32)
-        count = tf.clip_by_value(count, 1, size)
-        return {**features, "waveform": _masked(curve, count), "num_samples": count}
+def speed(features, numbers, low, high):
+    """Interpolates at another speed (Catmull-Rom); a slow copy still fits into its row."""
+    waveform, num_samples = features["waveform"], features["num_samples"]
+    speed = low + numbers[:, 0] * (high - low)
+    size = waveform.shape.as_list()[1]
+    speed = tf.maximum(speed, tf.cast(num_samples, tf.float32) / size)
+    place = tf.range(size, dtype=tf.float32) * speed[:, tf.newaxis]
+    before = tf.cast(place, tf.int32)
+    t = place - tf.cast(before, tf.float32)
+    padded = tf.pad(waveform, [[0, 0], [1, 2]])
+    a, b, c, d = (
+        tf.gather(padded, tf.minimum(before + i, size + 2), batch_dims=1) for i in range(4)
+    )
+    curve = b + 0.5 * t * (c - a + t * (2 * a - 5 * b + 4 * c - d + t * (3 * (b - c) + d - a)))
+    count = tf.cast(tf.cast(num_samples, tf.float32) / speed, tf.int32)
+    count = tf.clip_by_value(count, 1, size)
+    return {**features, "waveform": _masked(curve, count), "num_samples": count}
 
 
-class Shift:
-    """Silence before the recording, as far as its row has room."""
-
-    numbers = 1
-
-    def __init__(self, seconds):
-        self._seconds = seconds
-
-    def __call__(self, features, numbers):
-        """Returns the features of the later recordings."""
-        waveform, num_samples = features["waveform"], features["num_samples"]
-        size = waveform.shape.as_list()[1]
-        most = tf.minimum(size - num_samples, int(self._seconds * features["sample_rate"]))
-        shift = tf.cast(numbers[:, 0] * tf.cast(most + 1, tf.float32), tf.int32)
-        source = tf.range(size) - shift[:, tf.newaxis]
-        moved = tf.gather(waveform, tf.maximum(source, 0), batch_dims=1)
-        moved = tf.where(source >= 0, moved, 0.0)
-        return {**features, "waveform": moved, "num_samples": num_samples + shift}
+def shift(features, numbers, seconds):
+    """Puts silence before the recordings, as far as their rows have room."""
+    waveform, num_samples = features["waveform"], features["num_samples"]
+    size = waveform.shape.as_list()[1]
+    most = tf.minimum(size - num_samples, int(seconds * features["sample_rate"]))
+    shift = tf.cast(numbers[:, 0] * tf.cast(most + 1, tf.float32), tf.int32)
+    source = tf.range(size) - shift[:, tf.newaxis]
+    moved = tf.gather(waveform, tf.maximum(source, 0), batch_dims=1)
+    moved = tf.where(source >= 0, moved, 0.0)
+    return {**features, "waveform": moved, "num_samples": num_samples + shift}
 
 
-class Filter:
-    """Two finite filters, each with a conjugate pair of zeros of a random frequency and radius."""
+def random_filter(features, numbers, largest):
+    """Applies two finite filters, each with a conjugate pair of zeros, and keeps the power.
 
-    numbers = 4
-
-    def __init__(self, radius):
-        self._radius = radius
-
-    def __call__(self, features, numbers):
-        """Returns the features of the filtered recordings, as loud as before."""
-        waveform, num_samples = features["waveform"], features["num_samples"]
-        filtered = waveform
-        for i in (0, 2):
-            radius = self._radius * numbers[:, i : i + 1]
-            middle = -2 * radius * tf.cos(np.pi * numbers[:, i + 1 : i + 2])
-            padded = tf.pad(filtered, [[0, 0], [2, 0]])
-            filtered = padded[:, 2:] + middle * padded[:, 1:-1] + radius**2 * padded[:, :-2]
-        filtered = _masked(filtered, num_samples)
-        powers = [tf.reduce_sum(x**2, axis=1, keepdims=True) for x in (waveform, filtered)]
-        scale = tf.sqrt(tf.math.divide_no_nan(*powers))
-        return {**features, "waveform": filtered * scale}
+    The frequencies of the zeros are random, and their radii up to `largest`.
+    """
+    waveform, num_samples = features["waveform"], features["num_samples"]
+    filtered = waveform
+    for i in (0, 2):
+        radius = largest * numbers[:, i : i + 1]
+        middle = -2 * radius * tf.cos(np.pi * numbers[:, i + 1 : i + 2])
+        padded = tf.pad(filtered, [[0, 0], [2, 0]])
+        filtered = padded[:, 2:] + middle * padded[:, 1:-1] + radius**2 * padded[:, :-2]
+    filtered = _masked(filtered, num_samples)
+    powers = [tf.reduce_sum(x**2, axis=1, keepdims=True) for x in (waveform, filtered)]
+    scale = tf.sqrt(tf.math.divide_no_nan(*powers))
+    return {**features, "waveform": filtered * scale}
 
 
-class Noise:
-    """Gaussian noise through a filter of first order, at a random signal-to-noise ratio."""
-
-    numbers = 3
-
-    def __init__(self, low, high):
-        self._low, self._high = low, high
-
-    def __call__(self, features, numbers):
-        """Returns the features of the noisy recordings."""
-        waveform, num_samples = features["waveform"], features["num_samples"]
-        size = waveform.shape.as_list()[1]
-        noise = tf.random.stateless_normal([_NOISE_SAMPLES + size + 1], [34, 34])
-        start = tf.cast(numbers[:, 0] * _NOISE_SAMPLES, tf.int32)
-        window = tf.gather(noise, start[:, tf.newaxis] + tf.range(size + 1))
-        color = 2 * numbers[:, 1:2] - 1
-        window = (window[:, 1:] + color * window[:, :-1]) * tf.math.rsqrt(1 + color**2)
-        power = tf.reduce_sum(waveform**2, axis=1) / tf.cast(num_samples, tf.float32)
-        decibels = self._low + numbers[:, 2] * (self._high - self._low)
-        scale = tf.sqrt(power * 10 ** (-decibels / 10))
-        noisy = waveform + window * scale[:, tf.newaxis]
-        return {**features, "waveform": _masked(noisy, num_samples)}
+def noise(features, numbers, low, high):
+    """Adds Gaussian noise through a filter of first order, at a random signal-to-noise ratio."""
+    waveform, num_samples = features["waveform"], features["num_samples"]
+    size = waveform.shape.as_list()[1]
+    samples = tf.random.stateless_normal([_NOISE_SAMPLES + size + 1], [34, 34])
+    start = tf.cast(numbers[:, 0] * _NOISE_SAMPLES, tf.int32)
+    window = tf.gather(samples, start[:, tf.newaxis] + tf.range(size + 1))
+    color = 2 * numbers[:, 1:2] - 1
+    window = (window[:, 1:] + color * window[:, :-1]) * tf.math.rsqrt(1 + color**2)
+    power = tf.reduce_sum(waveform**2, axis=1) / tf.cast(num_samples, tf.float32)
+    decibels = low + numbers[:, 2] * (high - low)
+    scale = tf.sqrt(power * 10 ** (-decibels / 10))
+    noisy = waveform + window * scale[:, tf.newaxis]
+    return {**features, "waveform": _masked(noisy, num_samples)}
 
 
-class _Mask:
-    """Samples masks as fractions: widths uniform up to the fraction, then places."""
-
-    name = ""
-
-    def __init__(self, count, fraction):
-        self.count, self._fraction = count, fraction
-        self.numbers = 2 * count
-
-    def __call__(self, features, numbers):
-        place, width = tf.split(tf.reshape(numbers, [-1, self.count, 2]), 2, axis=-1)
-        width *= self._fraction
-        start = place * (1 - width)
-        return {**features, self.name: tf.concat([start, start + width], axis=-1)}
+def masks(name, features, numbers, count, fraction):
+    """Samples masks as fractions: widths uniform up to `fraction`, then places."""
+    place, width = tf.split(tf.reshape(numbers, [-1, count, 2]), 2, axis=-1)
+    width *= fraction
+    start = place * (1 - width)
+    return {**features, name: tf.concat([start, start + width], axis=-1)}
 
 
-class TimeMask(_Mask):
-    """Masks of frames."""
-
-    name = "time_masks"
-
-
-class MelMask(_Mask):
-    """Masks of mel bins."""
-
-    name = "mel_masks"
-
-
-class MelShift:
+def mel_shift(features, numbers, fraction):
     """Samples a shift of the mel bins."""
-
-    numbers = 1
-
-    def __init__(self, fraction):
-        self._fraction = fraction
-
-    def __call__(self, features, numbers):
-        """Returns the features with "mel_shift"."""
-        return {**features, "mel_shift": (2 * numbers[:, 0] - 1) * self._fraction}
+    return {**features, "mel_shift": (2 * numbers[:, 0] - 1) * fraction}
 
 
-# Name -> class, and (name, minimum, maximum) of each argument.
+_MASKS = {"time_mask": "time_masks", "mel_mask": "mel_masks"}
 _OPERATIONS = {
-    "speed": (Speed, (("LOW", 0.25, 4), ("HIGH", 0.25, 4))),
-    "shift": (Shift, (("SECONDS", 0, 60),)),
-    "filter": (Filter, (("RADIUS", 0, 1),)),
-    "noise": (Noise, (("LOW", -20, 100), ("HIGH", -20, 100))),
-    "time_mask": (TimeMask, (("N", 1, 20), ("FRACTION", 0, 1))),
-    "mel_mask": (MelMask, (("N", 1, 20), ("FRACTION", 0, 1))),
-    "mel_shift": (MelShift, (("FRACTION", 0, 0.5),)),
+    "speed": Operation(1, (("LOW", 0.25, 4), ("HIGH", 0.25, 4)), speed),
+    "shift": Operation(1, (("SECONDS", 0, 60),), shift),
+    "filter": Operation(4, (("RADIUS", 0, 1),), random_filter),
+    "noise": Operation(3, (("LOW", -20, 100), ("HIGH", -20, 100)), noise),
+    **{
+        word: Operation(
+            lambda count, fraction: 2 * count,
+            (("N", 1, 20), ("FRACTION", 0, 1)),
+            functools.partial(masks, feature),
+        )
+        for word, feature in _MASKS.items()
+    },
+    "mel_shift": Operation(1, (("FRACTION", 0, 0.5),), mel_shift),
 }
 
 
@@ -184,17 +134,11 @@ def parse(text: str) -> AudioAugmentation:
     Raises:
       DataError: an operation is unknown or repeated, or its arguments are invalid.
     """
-    words = text.split()
-    names = [word.partition(":")[0] for word in words]
-    for word, name in zip(words, names):
-        if names.count(name) > 1:
-            raise DataError(f"--augment={text}: '{name}' is repeated")
-        low, _, high = word.partition(":")[2].partition(":")
-        if name in ("speed", "noise") and high:
-            make_operation(word, _OPERATIONS)  # raises for what is no number
-            if float(low) > float(high):
-                raise DataError(f"--augment: '{word}': LOW must not be above HIGH")
-    return AudioAugmentation(tuple(make_operation(word, _OPERATIONS) for word in words))
+    operations = tuple(make_operation(word, _OPERATIONS) for word in text.split())
+    twice = names.repeated(operation.name for operation in operations)
+    if twice:
+        raise DataError(f"--augment={text}: '{twice[0]}' is repeated")
+    return AudioAugmentation(operations)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,13 +149,16 @@ class AudioAugmentation:
       operations: the operations, in order.
     """
 
-    operations: tuple[Any, ...] = ()
+    operations: tuple[Operation, ...] = ()
 
     @property
     def masks(self) -> dict[str, int]:
         """Number of masks of SpecAugment by the name of their feature."""
-        masks = [operation for operation in self.operations if isinstance(operation, _Mask)]
-        return {mask.name: mask.count for mask in masks}
+        return {
+            _MASKS[operation.name]: operation.values[0]
+            for operation in self.operations
+            if operation.name in _MASKS
+        }
 
     def draw(self, count: int, seed: tf.Tensor) -> tf.Tensor:
         """Returns float32 `[count, numbers]`, uniform in [0, 1), a function of `seed`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -12,53 +12,73 @@ from input_fns import DataError
 from input_fns.image.augment import color, geometry, mixing, mosaic, placement, randaugment, windows
 
 
-class Operation(Protocol):
-    """One operation of `--augment`: a class whose constructor takes the arguments of the word.
+class Operation(NamedTuple):
+    """An operation of `--augment`, and in a run the values of its arguments.
 
-    A geometric operation has a method `matrix(numbers, size)` instead of `__call__`: affine
-    matrices (see `geometry`), which are applied to image, mask and boxes. A
-    photometric operation has `__call__` only. One that does both, such as RandAugment, also has
-    `region_matrices(numbers, size)`, the matrices for mask and boxes.
+    A geometric operation has `matrix` only, which moves image, mask and boxes; a photometric one
+    `function` only; one that does both, such as RandAugment, `function` and `matrices`. Each takes
+    the values of the arguments at last.
 
     Attributes:
-      numbers: how many uniform random numbers it needs for each example.
+      numbers: how many uniform random numbers it needs for each example; in a table also a function
+        of the values that returns this.
+      arguments: (name, minimum, maximum) of each argument.
+      function: `(uint8 [batch, height, width, channels], float32 [batch, numbers])` to images;
+        other parts of `Augmentation` and other kinds of data have other functions.
+      matrix: `(float32 [batch, numbers], (height, width))` to affine matrices; see `geometry`.
+      matrices: the same, to a list of matrices for mask and boxes.
+      part: field of `Augmentation`.
+      name: its name in `--augment`.
+      values: values of the arguments.
     """
 
-    numbers: int
+    numbers: int | Callable[..., int]
+    arguments: tuple[tuple[str, float, float], ...] = ()
+    function: Callable | None = None
+    matrix: Callable | None = None
+    matrices: Callable | None = None
+    part: str = "operations"
+    name: str = ""
+    values: tuple[float, ...] = ()
 
-    def __call__(self, images: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
-        """Returns the augmented images.
-
-        Args:
-          images: uint8 `[batch, height, width, channels]`.
-          numbers: float32 `[batch, numbers]`, uniform in [0, 1).
-        """
+    def __call__(self, *inputs: Any) -> Any:
+        """Returns `function` of the inputs and of the values of the arguments."""
+        return self.function(*inputs, *self.values)
 
 
-# Name -> class, and (name, minimum, maximum) of each argument.
-_OPERATIONS: dict[str, tuple[Callable, tuple]] = {
-    "flip": (geometry.Flip, ()),
-    "crop": (geometry.Crop, (("PIXELS", 1, 512),)),
-    "shift": (geometry.Shift, (("FRACTION", 0, 1),)),
-    "rotate": (geometry.Rotate, (("DEGREES", 0, 180),)),
-    "shear": (geometry.Shear, (("DEGREES", 0, 60),)),
-    "scale": (geometry.Scale, (("FRACTION", 0, 0.9),)),
-    "resize_crop": (windows.ResizeCrop, (("AREA", 0.01, 1),)),
-    "random_crop": (windows.RandomCrop, ()),
-    "box_crop": (windows.BoxCrop, (("PROBABILITY", 0, 1), ("OVERLAP", 0.01, 1))),
-    "scale_jitter": (windows.ScaleJitter, (("LOW", 0.1, 10), ("HIGH", 0.1, 10))),
-    "jitter": (color.Jitter, (("STRENGTH", 0, 1),)),
-    "erase": (color.Erase, (("PROBABILITY", 0, 1),)),
-    "randaugment": (randaugment.RandAugment, (("N", 1, 8), ("LEVEL", 0, 10))),
-    "mixup": (mixing.Mixup, (("ALPHA", 0.01, 10),)),
-    "cutmix": (mixing.CutMix, (("ALPHA", 0.01, 10),)),
-    "mosaic": (mosaic.Mosaic, (("PROBABILITY", 0, 1),)),
+_OPERATIONS = {
+    "flip": Operation(1, matrix=geometry.flip_matrix),
+    "crop": Operation(2, (("PIXELS", 1, 512),), geometry.crop, matrices=geometry.crop_matrices),
+    "shift": Operation(2, (("FRACTION", 0, 1),), matrix=geometry.shift_matrix),
+    "rotate": Operation(1, (("DEGREES", 0, 180),), matrix=geometry.rotate_matrix),
+    "shear": Operation(1, (("DEGREES", 0, 60),), matrix=geometry.shear_matrix),
+    "scale": Operation(1, (("FRACTION", 0, 0.9),), matrix=geometry.scale_matrix),
+    "resize_crop": Operation(4, (("AREA", 0.01, 1),), windows.resize_crop, part="window"),
+    "random_crop": Operation(2, (), windows.random_crop, part="window"),
+    "box_crop": Operation(
+        windows.BOX_CROP_NUMBERS,
+        (("PROBABILITY", 0, 1), ("OVERLAP", 0.01, 1)),
+        windows.box_crop,
+        part="box_crop",
+    ),
+    "scale_jitter": Operation(
+        3, (("LOW", 0.1, 10), ("HIGH", 0.1, 10)), windows.scale_jitter, part="scale_jitter"
+    ),
+    "jitter": Operation(3, (("STRENGTH", 0, 1),), color.jitter),
+    "erase": Operation(5, (("PROBABILITY", 0, 1),), color.erase),
+    "randaugment": Operation(
+        lambda count, level: 2 * count,
+        (("N", 1, 8), ("LEVEL", 0, 10)),
+        randaugment.randaugment,
+        matrices=randaugment.region_matrices,
+    ),
+    "mixup": Operation(0, (("ALPHA", 0.01, 10),), mixing.mixup, part="mixers"),
+    "cutmix": Operation(2, (("ALPHA", 0.01, 10),), mixing.cutmix, part="mixers"),
+    "mosaic": Operation(3, (("PROBABILITY", 0, 1),), mosaic.mosaic, part="mosaic"),
 }
-_WINDOWS = (windows.ResizeCrop, windows.RandomCrop)
-_MIXERS = (mixing.Mixup, mixing.CutMix)
-# Operations with a fixed place: before all others, or after them.
-_FIRST = (_WINDOWS, (windows.BoxCrop,), (windows.ScaleJitter,))
-_LAST = ((mosaic.Mosaic,), _MIXERS)
+# Parts in the order in which a word of `--augment` must name them; those of several operations.
+_PARTS = ("window", "box_crop", "scale_jitter", "operations", "mosaic", "mixers")
+_MANY = ("operations", "mixers")
 _INTEGERS = ("PIXELS", "N")  # names of integer arguments
 # Boxes of which a smaller fraction remains in the image become invalid.
 MIN_VISIBLE = 0.25
@@ -71,57 +91,48 @@ def parse(text: str) -> Augmentation:
       DataError: an operation is unknown, or its arguments or its position are invalid.
     """
     operations = [make_operation(word, _OPERATIONS) for word in text.split()]
-    ranks = [_rank(operation) for operation in operations]
+    ranks = [_PARTS.index(operation.part) for operation in operations]
     if ranks != sorted(ranks):
         raise DataError(
             f"--augment={text}: put resize_crop, random_crop, box_crop and scale_jitter first, in "
             "this order, and mosaic, mixup and cutmix last"
         )
-    by_rank = [[op for op, r in zip(operations, ranks) if r == rank] for rank in range(6)]
-    for used in (*by_rank[: len(_FIRST)], by_rank[-2]):
-        if len(used) > 1:
-            kinds = {type(operation) for operation in used}
-            found = " and ".join(name for name, (kind, _) in _OPERATIONS.items() if kind in kinds)
+    parts: dict[str, Any] = {}
+    for part in _PARTS:
+        used = tuple(operation for operation in operations if operation.part == part)
+        if len(used) > 1 and part not in _MANY:
+            names = {operation.name for operation in used}
+            found = " and ".join(name for name in _OPERATIONS if name in names)
             raise DataError(f"--augment={text}: {found} cannot be combined or repeated")
-    window, box_crop, scale_jitter, others, mosaics, mixers = by_rank
-    return Augmentation(
-        window=next(iter(window), None),
-        operations=tuple(others),
-        mixers=tuple(mixers),
-        box_crop=next(iter(box_crop), None),
-        scale_jitter=next(iter(scale_jitter), None),
-        mosaic=next(iter(mosaics), None),
-    )
+        parts[part] = used if part in _MANY else next(iter(used), None)
+    return Augmentation(**parts)
 
 
-def _rank(operation):
-    for rank, kinds in enumerate(_FIRST):
-        if isinstance(operation, kinds):
-            return rank
-    for rank, kinds in enumerate(_LAST):
-        if isinstance(operation, kinds):
-            return len(_FIRST) + 1 + rank
-    return len(_FIRST)
-
-
-def make_operation(text: str, operations: Mapping[str, tuple[Callable, tuple]]):
+def make_operation(text: str, operations: Mapping[str, Operation]) -> Operation:
     """Returns the operation that a word of `--augment` describes.
 
     Args:
       text: such as "crop:4".
-      operations: `{name: (class, arguments)}`; an argument is its name, lowest and highest value.
+      operations: `{name: operation}`.
 
     Raises:
       DataError: the operation is unknown, or its arguments are invalid.
     """
-    name, *values = text.split(":")
+    name, *words = text.split(":")
     if name not in operations:
         raise DataError(f"--augment: '{name}' is unknown; valid are {', '.join(operations)}")
-    make, arguments = operations[name]
-    usage = ":".join([name, *(argument for argument, _, _ in arguments)])
-    if len(values) != len(arguments):
+    operation = operations[name]
+    if len(words) != len(operation.arguments):
+        usage = ":".join([name, *(argument for argument, _, _ in operation.arguments)])
         raise DataError(f"--augment: '{text}' must be {usage}")
-    return make(*(_number(text, value, *argument) for value, argument in zip(values, arguments)))
+    values = tuple(
+        _number(text, word, *argument) for word, argument in zip(words, operation.arguments)
+    )
+    is_range = [argument for argument, _, _ in operation.arguments] == ["LOW", "HIGH"]
+    if is_range and values[0] > values[1]:
+        raise DataError(f"--augment: '{text}': LOW must not be above HIGH")
+    numbers = operation.numbers(*values) if callable(operation.numbers) else operation.numbers
+    return operation._replace(name=name, values=values, numbers=numbers)
 
 
 def _number(text, value, name, low, high):
@@ -170,7 +181,7 @@ class Augmentation:
         # One at least: tf.data's parallel batch crashes on tensors without elements.
         needed = self._columns()["mixers"].stop
         uniform = tf.random.stateless_uniform([count, max(1, needed)], seed)
-        betas = [_beta(count, seed, i, mixer.alpha) for i, mixer in enumerate(self.mixers)]
+        betas = [_beta(count, seed, i, mixer.values[0]) for i, mixer in enumerate(self.mixers)]
         return tf.concat([uniform, *betas], axis=1)
 
     def window_numbers(self, numbers):
@@ -230,17 +241,17 @@ class Augmentation:
         for operation in self.operations:
             own = numbers[:, column : column + operation.numbers]
             column += operation.numbers
-            if hasattr(operation, "matrix"):
-                is_flip = pending is None and isinstance(operation, geometry.Flip)
+            if operation.matrix:
+                is_flip = pending is None and operation.name == "flip"
                 only_flip = own if is_flip else None
-                matrix = operation.matrix(own, size)
+                matrix = operation.matrix(own, size, *operation.values)
                 # Matrices map new pixels to old ones: the last operation comes first.
                 pending = matrix if pending is None else tf.matmul(pending, matrix)
                 continue
             image = operation(_move(image, pending, only_flip), own)
             regions = _move_regions(regions, pending, only_flip, size)
-            if regions and hasattr(operation, "region_matrices"):
-                for matrices in operation.region_matrices(own, size):
+            if regions and operation.matrices:
+                for matrices in operation.matrices(own, size, *operation.values):
                     regions = _move_regions(regions, matrices, None, size)
             pending, only_flip = None, None
         image = _move(image, pending, only_flip)

@@ -1,4 +1,4 @@
-"""Color jitter and random erasing."""
+"""Color jitter and random erasing; see `augmentation.Operation`."""
 
 from __future__ import annotations
 
@@ -6,20 +6,13 @@ import tensorflow as tf
 
 # Weights of red, green and blue in grey (ITU-R BT.601), as in Pillow.
 _GREY = (0.299, 0.587, 0.114)
+_ERASED_AREA, _LARGEST_RATIO = (0.02, 1 / 3), 3.3
 
 
-class Jitter:
-    """Color jitter: brightness, contrast and saturation by random factors, then one clip."""
-
-    numbers = 3
-
-    def __init__(self, strength):
-        self._strength = strength
-
-    def __call__(self, images, numbers):
-        """Returns images like `images`."""
-        factors = 1 + (2 * numbers - 1) * self._strength
-        return adjust(images, *tf.unstack(factors, axis=1))
+def jitter(images, numbers, strength):
+    """Changes brightness, contrast and saturation by random factors, then clips once."""
+    factors = 1 + (2 * numbers - 1) * strength
+    return adjust(images, *tf.unstack(factors, axis=1))
 
 
 def adjust(images, brightness, contrast, saturation):
@@ -51,26 +44,16 @@ def to_uint8(pixels):
     return tf.cast(tf.clip_by_value(pixels, 0.0, 255.0) + 0.5, tf.uint8)
 
 
-class Erase:
-    """Random erasing: sets a rectangle to 0 (Zhong et al. 2017, arXiv:1708.04896)."""
-
-    numbers = 5
-    _AREA = (0.02, 1 / 3)
-    _LARGEST_RATIO = 3.3
-
-    def __init__(self, probability):
-        self._probability = probability
-
-    def __call__(self, images, numbers):
-        """Returns images like `images`."""
-        size = images.shape[1:3].as_list()
-        erased, area, ratio, down, right = tf.unstack(numbers, axis=1)
-        low, high = self._AREA
-        area = (low + area * (high - low)) * size[0] * size[1]
-        ratio = tf.pow(self._LARGEST_RATIO, 2 * ratio - 1)
-        inside = rectangle(size, tf.sqrt(area * ratio), tf.sqrt(area / ratio), down, right)
-        inside &= tf.reshape(erased < self._probability, [-1, 1, 1])
-        return tf.where(inside[..., tf.newaxis], tf.zeros_like(images), images)
+def erase(images, numbers, probability):
+    """Sets a rectangle of each image to 0 (Zhong et al. 2017, arXiv:1708.04896)."""
+    size = images.shape[1:3].as_list()
+    erased, area, ratio, down, right = tf.unstack(numbers, axis=1)
+    low, high = _ERASED_AREA
+    area = (low + area * (high - low)) * size[0] * size[1]
+    ratio = tf.pow(_LARGEST_RATIO, 2 * ratio - 1)
+    is_erased = rectangle(size, tf.sqrt(area * ratio), tf.sqrt(area / ratio), down, right)
+    is_erased &= tf.reshape(erased < probability, [-1, 1, 1])
+    return tf.where(is_erased[..., tf.newaxis], tf.zeros_like(images), images)
 
 
 def rectangle(size, high, wide, down, right):
@@ -86,8 +69,21 @@ def rectangle(size, high, wide, down, right):
     ranges = []
     for length, side, place in ((size[0], high, down), (size[1], wide, right)):
         side = tf.clip_by_value(tf.round(side), 0, length)
-        first = tf.minimum(tf.floor(place * (length - side + 1)), length - side)[:, tf.newaxis]
-        at = tf.range(length, dtype=tf.float32)
-        ranges.append((at >= first) & (at < first + side[:, tf.newaxis]))
-    rows, columns = ranges
+        first = tf.minimum(tf.floor(place * (length - side + 1)), length - side)
+        ranges.append((length, first, side))
+    return inside(*ranges)
+
+
+def inside(vertical, horizontal):
+    """Returns bool `[batch, height, width]`, True inside a rectangle of each image.
+
+    Args:
+      vertical: height of the images, and float32 `[batch]`, the first row and the number of rows.
+      horizontal: the same of the columns.
+    """
+    rows, columns = (
+        (tf.range(length, dtype=tf.float32) >= first[:, tf.newaxis])
+        & (tf.range(length, dtype=tf.float32) < (first + side)[:, tf.newaxis])
+        for length, first, side in (vertical, horizontal)
+    )
     return rows[:, :, tf.newaxis] & columns[:, tf.newaxis, :]

@@ -1,8 +1,8 @@
-"""Geometric operations: flip, crop, shift, rotate, shear, scale.
+"""Geometric operations: flip, crop, shift, rotate, shear, scale; see `augmentation.Operation`.
 
 A matrix, float32 `[batch, 3, 3]`, maps (x, y, 1) of a new pixel to (x, y, 1) in the old image; the
 center of the first pixel is (0, 0). Consecutive matrices are multiplied, so each image is
-interpolated once. The same matrices move masks and boxes ("regions").
+interpolated once, and border pixels repeat. The same matrices move masks and boxes ("regions").
 """
 
 from __future__ import annotations
@@ -14,107 +14,63 @@ import tensorflow as tf
 from common.constants import IGNORED_CLASS
 
 
-class Flip:
-    """Horizontal flip with probability 1/2."""
-
-    numbers = 1
-
-    def matrix(self, numbers, size):
-        """Returns the matrices, see the module's docstring."""
-        _, width = size
-        sign = tf.where(numbers[:, 0] < 0.5, -1.0, 1.0)
-        return to_matrices([sign, 0.0, (width - 1) * (1 - sign) / 2], [0.0, 1.0, 0.0])
+def flip_matrix(numbers, size):
+    """Returns the matrices of a horizontal flip with probability 1/2."""
+    _, width = size
+    sign = tf.where(numbers[:, 0] < 0.5, -1.0, 1.0)
+    return to_matrices([sign, 0.0, (width - 1) * (1 - sign) / 2], [0.0, 1.0, 0.0])
 
 
-class Shift:
-    """Translation by up to a fraction of height and width; border pixels repeat."""
-
-    numbers = 2
-
-    def __init__(self, fraction):
-        self._fraction = fraction
-
-    def matrix(self, numbers, size):
-        """Returns the matrices, see the module's docstring."""
-        height, width = size
-        down, right = tf.unstack((2 * numbers - 1) * self._fraction, axis=1)
-        return to_matrices([1.0, 0.0, right * width], [0.0, 1.0, down * height])
+def shift_matrix(numbers, size, fraction):
+    """Returns the matrices of a translation by up to a fraction of height and width."""
+    height, width = size
+    down, right = tf.unstack((2 * numbers - 1) * fraction, axis=1)
+    return to_matrices([1.0, 0.0, right * width], [0.0, 1.0, down * height])
 
 
-class Rotate:
-    """Rotation about the center by up to some degrees; border pixels repeat."""
-
-    numbers = 1
-
-    def __init__(self, degrees):
-        self._radians = math.radians(degrees)
-
-    def matrix(self, numbers, size):
-        """Returns the matrices, see the module's docstring."""
-        angle = (2 * numbers[:, 0] - 1) * self._radians
-        sine, cosine = tf.sin(angle), tf.cos(angle)
-        return about_center(size, [cosine, -sine], [sine, cosine])
+def rotate_matrix(numbers, size, degrees):
+    """Returns the matrices of a rotation about the center by up to some degrees."""
+    angle = (2 * numbers[:, 0] - 1) * math.radians(degrees)
+    sine, cosine = tf.sin(angle), tf.cos(angle)
+    return about_center(size, [cosine, -sine], [sine, cosine])
 
 
-class Shear:
-    """Horizontal shear about the center by up to some degrees; border pixels repeat."""
-
-    numbers = 1
-
-    def __init__(self, degrees):
-        self._radians = math.radians(degrees)
-
-    def matrix(self, numbers, size):
-        """Returns the matrices, see the module's docstring."""
-        slope = tf.tan((2 * numbers[:, 0] - 1) * self._radians)
-        return about_center(size, [1.0, slope], [0.0, 1.0])
+def shear_matrix(numbers, size, degrees):
+    """Returns the matrices of a horizontal shear about the center by up to some degrees."""
+    slope = tf.tan((2 * numbers[:, 0] - 1) * math.radians(degrees))
+    return about_center(size, [1.0, slope], [0.0, 1.0])
 
 
-class Scale:
-    """Scaling about the center by 1-FRACTION to 1+FRACTION; border pixels repeat."""
-
-    numbers = 1
-
-    def __init__(self, fraction):
-        self._fraction = fraction
-
-    def matrix(self, numbers, size):
-        """Returns the matrices, see the module's docstring."""
-        inverse = 1 / (1 + (2 * numbers[:, 0] - 1) * self._fraction)
-        return about_center(size, [inverse, 0.0], [0.0, inverse])
+def scale_matrix(numbers, size, fraction):
+    """Returns the matrices of a scaling about the center by 1-FRACTION to 1+FRACTION."""
+    inverse = 1 / (1 + (2 * numbers[:, 0] - 1) * fraction)
+    return about_center(size, [inverse, 0.0], [0.0, inverse])
 
 
-class Crop:
-    """Zero padding and a random crop of the original size, without interpolation."""
+def crop(images, numbers, pixels):
+    """Returns random crops of the original size of zero-padded images, without interpolation."""
+    height, width = images.shape[1:3].as_list()
+    moves = _crop_moves(numbers, pixels)
+    rows = moves[:, 0, tf.newaxis] + tf.range(height)
+    columns = moves[:, 1, tf.newaxis] + tf.range(width)
+    padded = tf.pad(images, [[0, 0], [pixels, pixels], [pixels, pixels], [0, 0]])
+    return take(padded, rows, columns)
 
-    numbers = 2
 
-    def __init__(self, pixels):
-        self._pixels = int(pixels)
+def crop_matrices(numbers, size, pixels):
+    """Returns the matrices that move masks and boxes like `crop`."""
+    del size
+    down, right = tf.unstack(tf.cast(_crop_moves(numbers, pixels) - pixels, tf.float32), axis=1)
+    return [to_matrices([1.0, 0.0, right], [0.0, 1.0, down])]
 
-    def __call__(self, images, numbers):
-        """Returns images like `images`."""
-        pad = self._pixels
-        height, width = images.shape[1:3].as_list()
-        moves = self._moves(numbers)
-        rows = moves[:, 0, tf.newaxis] + tf.range(height)
-        columns = moves[:, 1, tf.newaxis] + tf.range(width)
-        padded = tf.pad(images, [[0, 0], [pad, pad], [pad, pad], [0, 0]])
-        return take(padded, rows, columns)
 
-    def region_matrices(self, numbers, size):
-        """Returns the matrices that move masks and boxes, in order."""
-        del size
-        down, right = tf.unstack(tf.cast(self._moves(numbers) - self._pixels, tf.float32), axis=1)
-        return [to_matrices([1.0, 0.0, right], [0.0, 1.0, down])]
-
-    def _moves(self, numbers):
-        moves = tf.cast(tf.floor(numbers * (2 * self._pixels + 1)), tf.int32)
-        return tf.minimum(moves, 2 * self._pixels)  # a float32 product may round up
+def _crop_moves(numbers, pixels):
+    moves = tf.cast(tf.floor(numbers * (2 * pixels + 1)), tf.int32)
+    return tf.minimum(moves, 2 * pixels)  # a float32 product may round up
 
 
 def flip(images, numbers):
-    """Returns the images of `Flip` without interpolation."""
+    """Returns the images of `flip_matrix` without interpolation."""
     batch, height, width, channels = images.shape.as_list()
     flipped = numbers[:, 0] < 0.5
     order = tf.range(tf.shape(images)[0])

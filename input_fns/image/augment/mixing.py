@@ -11,53 +11,42 @@ import tensorflow as tf
 from input_fns.image.augment import color
 
 
-class Mixup:
-    """Weighted mean of both images (Zhang et al. 2017, arXiv:1710.09412)."""
+def mixup(images, others, share, numbers, alpha):
+    """Returns weighted means of both images (Zhang et al. 2017, arXiv:1710.09412).
 
-    numbers = 0
+    Args:
+      images: uint8 `[batch, height, width, channels]`.
+      others: the neighbors.
+      share: float32 `[batch]` in [0, 1], from Beta(alpha, alpha).
+      numbers: float32 `[batch, numbers]` in [0, 1).
+      alpha: see share.
 
-    def __init__(self, alpha):
-        self.alpha = alpha
-
-    def __call__(self, images, others, share, numbers):
-        """Returns the mixed images, and float32 `[batch]`, the weight of the first one's label.
-
-        Args:
-          images: uint8 `[batch, height, width, channels]`.
-          others: the neighbors.
-          share: float32 `[batch]` in [0, 1], from Beta(alpha, alpha).
-          numbers: float32 `[batch, self.numbers]`.
-        """
-        del numbers
-        weight = tf.reshape(share, [-1, 1, 1, 1])
-        mixed = weight * tf.cast(images, tf.float32) + (1 - weight) * tf.cast(others, tf.float32)
-        return color.to_uint8(mixed), share
+    Returns:
+      The mixed images, and float32 `[batch]`, the weight of the first one's label.
+    """
+    del numbers, alpha
+    weight = tf.reshape(share, [-1, 1, 1, 1])
+    mixed = weight * tf.cast(images, tf.float32) + (1 - weight) * tf.cast(others, tf.float32)
+    return color.to_uint8(mixed), share
 
 
-class CutMix:
-    """Pastes a rectangle of the neighbor (Yun et al. 2019, arXiv:1905.04899)."""
-
-    numbers = 2
-
-    def __init__(self, alpha):
-        self.alpha = alpha
-
-    def __call__(self, images, others, share, numbers):
-        """Like `Mixup`; the weight is the fraction of pixels."""
-        height, width = images.shape[1:3].as_list()
-        side = tf.sqrt(1 - share)
-        inside = color.rectangle(
-            (height, width), side * height, side * width, numbers[:, 0], numbers[:, 1]
-        )
-        share = 1 - tf.reduce_mean(tf.cast(inside, tf.float32), axis=[1, 2])
-        return tf.where(inside[..., tf.newaxis], others, images), share
+def cutmix(images, others, share, numbers, alpha):
+    """Pastes a rectangle of the neighbor (Yun et al. 2019, arXiv:1905.04899), as `mixup`."""
+    del alpha
+    height, width = images.shape[1:3].as_list()
+    side = tf.sqrt(1 - share)
+    inside = color.rectangle(
+        (height, width), side * height, side * width, numbers[:, 0], numbers[:, 1]
+    )
+    share = 1 - tf.reduce_mean(tf.cast(inside, tf.float32), axis=[1, 2])
+    return tf.where(inside[..., tf.newaxis], others, images), share
 
 
 def mix(mixers, images, labels, shares, numbers):
     """Mixes each image by one of `mixers`, with equal probability.
 
     Args:
-      mixers: `Mixup` and `CutMix` objects.
+      mixers: `augmentation.Operation`s, `mixup` and `cutmix`.
       images: uint8 `[batch, height, width, channels]`.
       labels: float32 `[batch, num_classes]`.
       shares: float32 `[batch, len(mixers)]`, samples of each mixer's Beta distribution.

@@ -5,72 +5,64 @@ from __future__ import annotations
 import tensorflow as tf
 
 from input_fns import DataError
-from input_fns.image.augment import geometry
+from input_fns.image.augment import color, geometry
 
 _IMAGES = 4
 # The quadrants meet between this fraction of the sides and 1 minus it.
 _LEAST_SIDE = 0.3
 
 
-class Mosaic:
+def mosaic(image, rows, numbers, probability):
     """Fills the quadrants of an image with images of the batch, each scaled to cover its quadrant.
 
     The rows 0 to 3 of a batch make up four mosaics, 4 to 7 the next ones, and so on: the same on
     any number of hosts and cores.
+
+    Args:
+      image: uint8 `[batch, height, width, channels]`.
+      rows: `{"boxes": float32 [batch, n, 4], ...}` and other tensors `[batch, n, ...]` of the
+        boxes, such as their classes.
+      numbers: float32 `[batch, 3]` in [0, 1).
+      probability: share of the rows that become a mosaic.
+
+    Returns:
+      Images like `image`, `{name: [batch, 4 n, ...]}`, and float32 `[batch, 4 n]`, the fraction of
+      each box that is in its quadrant; 0 for the other images' boxes in a row without a mosaic.
+
+    Raises:
+      DataError: the batch is not a multiple of four.
     """
-
-    numbers = 3
-
-    def __init__(self, probability):
-        self._probability = probability
-
-    def __call__(self, image, rows, numbers):
-        """Returns mosaics, their boxes and the visible fractions of these.
-
-        Args:
-          image: uint8 `[batch, height, width, channels]`.
-          rows: `{"boxes": float32 [batch, n, 4], ...}` and other tensors `[batch, n, ...]` of the
-            boxes, such as their classes.
-          numbers: float32 `[batch, 3]` in [0, 1).
-
-        Returns:
-          Images like `image`, `{name: [batch, 4 n, ...]}`, and float32 `[batch, 4 n]`, the fraction
-          of each box that is in its quadrant; 0 for the other images' boxes in a row without a
-          mosaic.
-
-        Raises:
-          DataError: the batch is not a multiple of four.
-        """
-        batch, height, width, _ = image.shape.as_list()
-        if batch % _IMAGES:
-            raise DataError(
-                f"--augment: mosaic needs batches of a multiple of {_IMAGES} images on each core; "
-                f"they have {batch}"
-            )
-        size = tf.constant([height, width], tf.float32)
-        share = _LEAST_SIDE + numbers[:, 1:] * (1 - 2 * _LEAST_SIDE)
-        middle = tf.round(share * size)  # [batch, 2]
-        is_mosaic = numbers[:, 0] < self._probability
-        position = tf.range(batch)
-        result, all_rows, all_visible = image, [], []
-        for quadrant in range(_IMAGES):
-            source = position // _IMAGES * _IMAGES + (position + quadrant) % _IMAGES
-            is_far = tf.constant([quadrant // 2, quadrant % 2], tf.float32)  # below, right
-            start = middle * is_far
-            sides = tf.where(is_far > 0, size - middle, middle)
-            scale = tf.reduce_max(sides / size, axis=1, keepdims=True)
-            moved = _move(tf.gather(image, source), start, scale, (height, width))
-            inside = _inside(start, sides, (height, width)) & is_mosaic[:, tf.newaxis, tf.newaxis]
-            result = tf.where(inside[..., tf.newaxis], moved, result)
-            own = {name: tf.gather(value, source) for name, value in rows.items()}
-            boxes, visible = _clip(own["boxes"], start, sides, scale)
-            if not quadrant:  # without a mosaic the row keeps its own boxes
-                boxes = tf.where(is_mosaic[:, tf.newaxis, tf.newaxis], boxes, rows["boxes"])
-            unmoved = tf.zeros_like(visible) if quadrant else tf.ones_like(visible)
-            all_visible.append(tf.where(is_mosaic[:, tf.newaxis], visible, unmoved))
-            all_rows.append({**own, "boxes": boxes})
-        joined = {name: tf.concat([own[name] for own in all_rows], axis=1) for name in rows}
-        return result, joined, tf.concat(all_visible, axis=1)
+    batch, height, width, _ = image.shape.as_list()
+    if batch % _IMAGES:
+        raise DataError(
+            f"--augment: mosaic needs batches of a multiple of {_IMAGES} images on each core; "
+            f"they have {batch}"
+        )
+    size = tf.constant([height, width], tf.float32)
+    share = _LEAST_SIDE + numbers[:, 1:] * (1 - 2 * _LEAST_SIDE)
+    middle = tf.round(share * size)  # [batch, 2]
+    is_mosaic = numbers[:, 0] < probability
+    position = tf.range(batch)
+    result, all_rows, all_visible = image, [], []
+    for quadrant in range(_IMAGES):
+        source = position // _IMAGES * _IMAGES + (position + quadrant) % _IMAGES
+        is_far = tf.constant([quadrant // 2, quadrant % 2], tf.float32)  # below, right
+        start = middle * is_far
+        sides = tf.where(is_far > 0, size - middle, middle)
+        scale = tf.reduce_max(sides / size, axis=1, keepdims=True)
+        moved = _move(tf.gather(image, source), start, scale, (height, width))
+        ranges = ((size, start[:, i], sides[:, i]) for i, size in enumerate((height, width)))
+        inside = color.inside(*ranges) & is_mosaic[:, tf.newaxis, tf.newaxis]
+        result = tf.where(inside[..., tf.newaxis], moved, result)
+        own = {name: tf.gather(value, source) for name, value in rows.items()}
+        boxes, visible = _clip(own["boxes"], start, sides, scale)
+        if not quadrant:  # without a mosaic the row keeps its own boxes
+            boxes = tf.where(is_mosaic[:, tf.newaxis, tf.newaxis], boxes, rows["boxes"])
+        unmoved = tf.zeros_like(visible) if quadrant else tf.ones_like(visible)
+        all_visible.append(tf.where(is_mosaic[:, tf.newaxis], visible, unmoved))
+        all_rows.append({**own, "boxes": boxes})
+    joined = {name: tf.concat([own[name] for own in all_rows], axis=1) for name in rows}
+    return result, joined, tf.concat(all_visible, axis=1)
 
 
 def _move(images, start, scale, size):
@@ -79,17 +71,6 @@ def _move(images, start, scale, size):
     down, right = tf.unstack((0.5 - start) * inverse[:, tf.newaxis] - 0.5, axis=1)
     matrices = geometry.to_matrices([inverse, 0.0, right], [0.0, inverse, down])
     return geometry.transform(images, matrices, size)
-
-
-def _inside(start, sides, size):
-    """Returns bool `[batch, height, width]`, True in a rectangle of each image."""
-    ranges = []
-    for axis in range(2):
-        at = tf.range(size[axis], dtype=tf.float32)
-        first = start[:, axis, tf.newaxis]
-        ranges.append((at >= first) & (at < first + sides[:, axis, tf.newaxis]))
-    rows, columns = ranges
-    return rows[:, :, tf.newaxis] & columns[:, tf.newaxis, :]
 
 
 def _clip(boxes, start, sides, scale):

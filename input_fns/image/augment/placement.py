@@ -52,18 +52,18 @@ def sample(numbers, size, boxes, canvas, keep_aspect_ratio: bool, box_crop, scal
       boxes: float32 `[m, 4]`, those that a crop must keep one of, or None.
       canvas: `(height, width)` of the result, ints.
       keep_aspect_ratio: as in `fit`.
-      box_crop: a `windows.BoxCrop`, or None for the whole image.
-      scale_jitter: a `windows.ScaleJitter`, or None to fit the window into the canvas.
+      box_crop: `augmentation.Operation` of `windows.box_crop`, or None for the whole image.
+      scale_jitter: that of `windows.scale_jitter`, or None to fit the window into the canvas.
     """
     whole = fit(size, canvas, keep_aspect_ratio)
     window, column = whole.window, 0
     if box_crop is not None:
         column = box_crop.numbers
-        window = box_crop.window(numbers[:column], size, boxes)
+        window = box_crop(numbers[:column], size, boxes)
     scale, offset = _scale(window[2:], canvas, keep_aspect_ratio), whole.offset
     if scale_jitter is not None:
         own = numbers[column : column + scale_jitter.numbers]
-        scale, offset = scale_jitter.place(own, scale, window[2:], canvas)
+        scale, offset = scale_jitter(own, scale, window[2:], canvas)
     return Placement(window, scale, offset, canvas)
 
 

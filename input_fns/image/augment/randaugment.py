@@ -18,50 +18,41 @@ _MOVE = 150 / 331
 _ANGLE = math.radians(30)
 
 
-class RandAugment:
-    """Random operations in sequence, different for each image."""
+def randaugment(images, numbers, count, level):
+    """Returns the images of `count` random operations in sequence, different for each image."""
+    strength, num_operations = level / _MAX_LEVEL, len(OPERATIONS)
+    for which, signs in _choices(numbers, count):
+        parts = tf.dynamic_partition(images, which, num_operations)
+        signs_of_parts = tf.dynamic_partition(signs, which, num_operations)
+        rows = tf.dynamic_partition(tf.range(tf.shape(images)[0]), which, num_operations)
+        done = [
+            operation(part, strength * part_signs)
+            for operation, part, part_signs in zip(OPERATIONS.values(), parts, signs_of_parts)
+        ]
+        images = tf.ensure_shape(tf.dynamic_stitch(rows, done), images.shape)
+    return images
 
-    def __init__(self, count, level):
-        self._count, self._strength = int(count), level / _MAX_LEVEL
-        self.numbers = 2 * self._count
 
-    def __call__(self, images, numbers):
-        """Returns images like `images`."""
-        for which, signs in self._choices(numbers):
-            count = len(OPERATIONS)
-            parts = tf.dynamic_partition(images, which, count)
-            signs_of_parts = tf.dynamic_partition(signs, which, count)
-            rows = tf.dynamic_partition(tf.range(tf.shape(images)[0]), which, count)
-            done = [
-                operation(part, self._strength * part_signs)
-                for operation, part, part_signs in zip(OPERATIONS.values(), parts, signs_of_parts)
-            ]
-            images = tf.ensure_shape(tf.dynamic_stitch(rows, done), images.shape)
-        return images
+def region_matrices(numbers, size, count, level):
+    """Returns the matrices that move masks and boxes like `randaugment`, in order."""
+    found = []
+    for which, signs in _choices(numbers, count):
+        matrices = tf.eye(3, batch_shape=tf.shape(which))
+        for i, name in enumerate(OPERATIONS):
+            if name in _MATRICES:
+                chosen = tf.equal(which, i)[:, tf.newaxis, tf.newaxis]
+                moved = _MATRICES[name](size, level / _MAX_LEVEL * signs)
+                matrices = tf.where(chosen, moved, matrices)
+        found.append(matrices)
+    return found
 
-    def region_matrices(self, numbers, size):
-        """Returns the matrices that move masks and boxes, in order."""
-        found = []
-        for which, signs in self._choices(numbers):
-            matrices = tf.eye(3, batch_shape=tf.shape(which))
-            for i, name in enumerate(OPERATIONS):
-                if name in _MATRICES:
-                    chosen = tf.equal(which, i)[:, tf.newaxis, tf.newaxis]
-                    matrices = tf.where(
-                        chosen, _MATRICES[name](size, self._strength * signs), matrices
-                    )
-            found.append(matrices)
-        return found
 
-    def _choices(self, numbers):
-        """Returns pairs of operation indices, int32 `[batch]`, and signs, float32 `[batch]`."""
-        pairs = tf.split(numbers, self._count, axis=1) if self._count > 1 else [numbers]
-        choices = []
-        for pair in pairs:
-            which, sign = tf.unstack(pair, axis=1)
-            which = tf.minimum(tf.cast(which * len(OPERATIONS), tf.int32), len(OPERATIONS) - 1)
-            choices.append((which, tf.where(sign < 0.5, -1.0, 1.0)))
-        return choices
+def _choices(numbers, count):
+    """Yields pairs of operation indices, int32 `[batch]`, and signs, float32 `[batch]`."""
+    for pair in tf.split(numbers, count, axis=1) if count > 1 else [numbers]:
+        which, sign = tf.unstack(pair, axis=1)
+        which = tf.minimum(tf.cast(which * len(OPERATIONS), tf.int32), len(OPERATIONS) - 1)
+        yield which, tf.where(sign < 0.5, -1.0, 1.0)
 
 
 def identity(images, strength):

@@ -108,7 +108,7 @@ def test_neighbouring_words_interpolate_once(apply):
 def windows_of(session, word, numbers, size, center=(0, 0, 0, 0)):
     """Columns y, x, height and width, one row an example."""
     window = augment.parse(word).window
-    rows = window.window(tf.constant(numbers, tf.float32), size, tf.constant(center))
+    rows = window(tf.constant(numbers, tf.float32), size, tf.constant(center))
     return session.run(rows).T
 
 
@@ -354,7 +354,7 @@ def test_no_words_change_nothing(apply):
         ("flip resize_crop:0.1", "put resize_crop, random_crop, box_crop and scale_jitter first"),
         ("scale_jitter:1:2 box_crop:1:0.5", "scale_jitter first, in this order"),
         ("mosaic:1 mosaic:1", "mosaic cannot be combined or repeated"),
-        ("scale_jitter:2:1", "'scale_jitter:2:1': LOW must be up to HIGH"),
+        ("scale_jitter:2:1", "'scale_jitter:2:1': LOW must not be above HIGH"),
         ("resize_crop:0.1 random_crop", "resize_crop and random_crop cannot be combined"),
     ],
 )

@@ -76,7 +76,9 @@ def moved_by_hand(mask, matrix, fill):
 def test_masks_move_by_nearest_neighbor(apply, session, text):
     done, numbers = apply(text)
     (operation,) = augment.parse(text).operations
-    matrices = session.run(operation.matrix(tf.constant(numbers), SIZE)).astype(np.float64)
+    matrices = session.run(operation.matrix(tf.constant(numbers), SIZE, *operation.values)).astype(
+        np.float64
+    )
     for mask, moved, matrix in zip(EXAMPLES["mask"], done["mask"], matrices):
         by_hand = moved_by_hand(mask, matrix, IGNORED_CLASS)
         assert (moved != by_hand).mean() < 0.01  # float32 may round a tie to the other pixel

@@ -124,7 +124,7 @@ def test_a_box_outside_of_the_window_is_not_visible(session):
 
 
 def first_window(numbers, size, boxes, overlap):
-    """What `BoxCrop` promises, by a loop; None for the whole image."""
+    """What `box_crop` promises, by a loop; None for the whole image."""
     for share_y, share_x, y, x in numbers[1:].reshape(-1, 4):
         shares = 0.3 + np.float32([share_y, share_x]) * np.float32(0.7)
         if not 0.5 <= shares[0] / shares[1] <= 2:
@@ -141,11 +141,10 @@ def first_window(numbers, size, boxes, overlap):
 @pytest.mark.parametrize("overlap", [0.3, 1.0])
 def test_a_box_crop_is_the_first_window_that_keeps_a_box(session, overlap):
     random = np.random.default_rng(3)
-    crop = windows.BoxCrop(0.7, overlap)
     size, found = np.array(DRAWING.image.shape[:2]), []
-    numbers_in = tf.compat.v1.placeholder(tf.float32, [crop.numbers])
+    numbers_in = tf.compat.v1.placeholder(tf.float32, [windows.BOX_CROP_NUMBERS])
     boxes_in = tf.compat.v1.placeholder(tf.float32, [None, 4])
-    window = crop.window(numbers_in, tf.constant(size, tf.int32), boxes_in)
+    window = windows.box_crop(numbers_in, tf.constant(size, tf.int32), boxes_in, 0.7, overlap)
     for boxes in (
         DRAWING.boxes,
         DRAWING.boxes[:1],
@@ -153,7 +152,7 @@ def test_a_box_crop_is_the_first_window_that_keeps_a_box(session, overlap):
         np.float32([[0, 0, 61, 83]]),
     ):
         for _ in range(8):
-            numbers = random.random(crop.numbers, np.float32)
+            numbers = random.random(windows.BOX_CROP_NUMBERS, np.float32)
             expected = first_window(numbers, size, boxes, overlap) if numbers[0] < 0.7 else None
             got = session.run(window, {numbers_in: numbers, boxes_in: boxes})
             assert got.tolist() == (expected or [0, 0, *size])
@@ -163,11 +162,10 @@ def test_a_box_crop_is_the_first_window_that_keeps_a_box(session, overlap):
 
 
 def test_scale_jitter_crops_what_is_larger_than_the_canvas(session):
-    jitter = windows.ScaleJitter(0.5, 2)
     numbers = np.random.default_rng(4).random([40, 3], np.float32)
     fitted, size = np.float32([0.6, 0.6]), tf.constant([61, 83])
     numbers_in = tf.compat.v1.placeholder(tf.float32, [3])
-    place = jitter.place(numbers_in, tf.constant(fitted), size, CANVAS)
+    place = windows.scale_jitter(numbers_in, tf.constant(fitted), size, CANVAS, 0.5, 2)
     for row in numbers:
         scale, offset = session.run(place, {numbers_in: row})
         np.testing.assert_allclose(scale, fitted * (0.5 + 1.5 * row[0]), rtol=1e-6)
@@ -190,7 +188,7 @@ def test_a_mosaic_shows_each_box_where_its_pixels_are(session):
     numbers[:, 0] = [0.1, 0.2, 0.9, 0.3, 0.7, 0.8, 0.0, 0.5]
     tensors = (images, {"boxes": boxes, "classes": np.arange(24).reshape(8, 3)}, numbers)
     mixed, rows, visible = session.run(
-        mosaic.Mosaic(0.75)(*tf.nest.map_structure(tf.constant, tensors))
+        mosaic.mosaic(*tf.nest.map_structure(tf.constant, tensors), 0.75)
     )
     middles = np.round((0.3 + 0.4 * numbers[:, 1:]) * CANVAS).astype(int)
     for i in range(8):
@@ -219,4 +217,4 @@ def test_a_mosaic_shows_each_box_where_its_pixels_are(session):
 def test_a_mosaic_needs_four_images(session):
     boxes = {"boxes": tf.zeros([6, 1, 4])}
     with pytest.raises(DataError, match=r"mosaic needs batches of a multiple of 4 .* they have 6"):
-        mosaic.Mosaic(1)(tf.zeros([6, 8, 8, 3], tf.uint8), boxes, tf.zeros([6, 3]))
+        mosaic.mosaic(tf.zeros([6, 8, 8, 3], tf.uint8), boxes, tf.zeros([6, 3]), 1)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -50,6 +51,7 @@ class RecordPipeline:
     cache: str = caching.AUTO
     assets: Sequence[str] = ()
     has_records = True
+    outside = "a value in the shards does not match dataset.json"  # of `data.limits`
     # None, or a method from the elements of `stored` to lengths, int32 [n]: training batches then
     # hold examples of similar length, if the split is in memory.
     group_lengths = None
@@ -95,13 +97,21 @@ class RecordPipeline:
     # Stages.
 
     def decode(self, serialized: tf.Tensor) -> tuple[dict, Any]:
-        """Returns stored features and labels of string `[n]`; image files stay strings."""
+        """Returns stored features and labels of string `[n]`; image files stay strings.
+
+        Running it raises InvalidArgumentError for a value that is not in `data.limits`.
+        """
         stored, label = self._parse(serialized, self.data.features, bool(self.data.num_classes))
         labels = {name: stored.pop(name) for name in self.data.labels}
         if labels and label is not None:
             labels["label"] = label
         elif not labels:
             labels = () if label is None else label
+        for values in (stored, labels):
+            for name, (lowest, limit) in self.data.limits.items():
+                if isinstance(values, dict) and name in values:
+                    what = f"{name}: {self.outside}"
+                    values[name] = images.checked(values[name], limit, what, lowest)
         return nest(stored), nest(labels) if isinstance(labels, dict) else labels
 
     def draw(self, count: int, seed: tf.Tensor) -> tf.Tensor:
@@ -260,16 +270,24 @@ class RecordPipeline:
         """`{feature: (lowest, limit)}` of the values of a request; see `serving.checked`."""
         return {name: limits for name, limits in self.data.limits.items() if name in self.features}
 
+    def outputs(self, predictions: dict, features: dict, top_k: int = 0) -> dict[str, tf.Tensor]:
+        """Returns the outputs of a signature from the model's predictions and features.
+
+        Args:
+          predictions: tensors of the model.
+          features: features of the model.
+          top_k: see `serving.class_outputs`.
+        """
+        del features
+        return serving.class_outputs(predictions, self.data.class_names, top_k)
+
     def receivers(self, top_k: int = 0) -> dict[str, serving.Receiver]:
         """Returns the serving input receivers by signature: features; tf.train.Examples of records.
 
         Args:
           top_k: see `serving.class_outputs`.
         """
-
-        def outputs(predictions, features):
-            del features
-            return serving.class_outputs(predictions, self.data.class_names, top_k)
+        outputs = functools.partial(self.outputs, top_k=top_k)
 
         def first_records(split, count):
             return {serving.EXAMPLES: serving.first_records(self.data.files(split), count)}
@@ -391,15 +409,6 @@ class RecordPipeline:
             if not feature.is_image_file:
                 stored[name] = images.decode_raw(stored[name], feature)
         return stored, labels
-
-    def _check_limits(self, features, labels, message):
-        """Returns stored features and labels, with a check of those that `data.limits` names."""
-        for values in (features, labels):
-            for name, (lowest, limit) in self.data.limits.items():
-                if isinstance(values, dict) and name in values:
-                    what = f"{name}: {message}"
-                    values[name] = images.checked(values[name], limit, what, lowest)
-        return features, labels
 
     @no_autograph
     def _decode_files(self, features, labels):

@@ -15,6 +15,7 @@ from input_fns.core.json_fields import (
     Fields,
     array,
     field,
+    file_name,
     integer,
     integer_in,
     items,
@@ -76,6 +77,7 @@ class Annotations(Kind):
     content = "has annotations"
     side_names = ("image_ids.json",)
     noun = "images"
+    model_fields = ("max_boxes",)
     flags = ("image_size", "augment")
 
     @property
@@ -123,7 +125,7 @@ class Annotations(Kind):
                     f"properties.category_ids has {len(ids)} ids for {self.num_classes} classes"
                 )
         if "image_ids" in fields:
-            fields.file_name("image_ids")
+            fields.required("image_ids", file_name)
 
     def _check_mask(self, data):
         mask = data.features.get("mask")
@@ -151,10 +153,6 @@ class Annotations(Kind):
                 f"the labels of annotations.task detection must be {', '.join(needed)}, raw, with "
                 "annotations.max_boxes rows of boxes"
             )
-
-    def properties(self):
-        """Returns the number of rows of boxes."""
-        return {"max_boxes": self.max_boxes}
 
     def all_class_names(self, data):
         """Returns the class names of boxes or pixels."""
@@ -209,15 +207,13 @@ class Annotations(Kind):
     @classmethod
     def synthetic(cls, shapes):
         """Returns RGB images with 100 boxes each, or with masks."""
-        from input_fns.core import synthetic
-
         max_boxes = _MAX_BOXES if shapes.task == "detection" else 0
         labels = {"mask": Feature("raw", "uint8", (*shapes.image_size, 1))}
         if max_boxes:
             labels = _box_labels(max_boxes)
         kind = cls(shapes.task, kinds.class_names(shapes.classes), max_boxes, {})
         image = Feature("raw", "uint8", (*shapes.image_size, 3))
-        return synthetic.dataset({"image": image, **labels}, labels=tuple(labels), kind=kind)
+        return kinds.synthetic_dataset({"image": image, **labels}, labels=tuple(labels), kind=kind)
 
     def random_examples(self, pipeline, size, seed):
         """Returns images as large as their originals; boxes of up to half the sides, or masks."""

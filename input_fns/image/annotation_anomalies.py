@@ -17,7 +17,7 @@ def of_counts(data: DatasetInfo) -> Iterator[Anomaly]:
     stored = sum(sum(found.counts) for found in data.kind.splits.values())
     for reason, count in data.left_out.counts.items():
         if is_detection and reason.startswith("annotations ") and count > MANY * (stored + count):
-            yield Anomaly(False, f"{count} {reason} are left out, {stored} boxes are stored")
+            yield Anomaly(f"{count} {reason} are left out, {stored} boxes are stored")
     for split, found in data.kind.splits.items():
         yield from (_of_boxes if is_detection else _of_pixels)(data, split, found)
 
@@ -25,20 +25,17 @@ def of_counts(data: DatasetInfo) -> Iterator[Anomaly]:
 def _of_boxes(data, split, found):
     total = sum(found.counts)
     if not total:
-        yield Anomaly(split == "train", f"'{split}' has no box{_reasons(found)}")
+        yield Anomaly(f"'{split}' has no box{_reasons(found)}", is_error=split == "train")
         return
     missing = _missing(data, found)
     if missing and split == "train":
         yield without(missing, "box")
     for reason, count in found.left_out.items():
         if count > MANY * (total + count):
-            yield Anomaly(
-                False, f"{count} boxes of '{split}' are left out, {total} are stored: {reason}"
-            )
+            yield Anomaly(f"{count} boxes of '{split}' are left out, {total} are stored: {reason}")
     clipped = found.corrected.get(CLIPPED, 0)
     if clipped > MANY * total:
         yield Anomaly(
-            False,
             f"{clipped} of {total} boxes of '{split}' reached out of their image. They may be of "
             "another size of it, or corners instead of width and height",
         )
@@ -48,14 +45,15 @@ def _of_pixels(data, split, found):
     names, missing = data.kind.class_names, _missing(data, found)
     if len(missing) == len(names):
         yield Anomaly(
-            split == "train", f"'{split}' has no pixel of a class: all are ignored{_reasons(found)}"
+            f"'{split}' has no pixel of a class: all are ignored{_reasons(found)}",
+            is_error=split == "train",
         )
     elif len(missing) == len(names) - 1:
         (only,) = (name for name in names if name not in missing)
         yield Anomaly(
-            split == "train",
             f"all pixels of '{split}' have the class '{only}' or are ignored, and none "
             f"{listed(missing)}{_reasons(found)}",
+            is_error=split == "train",
         )
     elif missing and split == "train":
         yield without(missing, "pixel")
@@ -78,10 +76,10 @@ def of_boxes(sample: Sample) -> Iterator[Anomaly]:
     if crowd.mean() > MOST:
         share = f"all {len(boxes)}" if crowd.all() else f"{crowd.mean():.0%} of the"
         yield Anomaly(
-            bool(crowd.all()) and sample.is_train,
             f"{share} boxes of {sample.where} are a crowd (iscrowd=1) or difficult, which are "
             "neither trained on nor evaluated. If they are single objects, set iscrowd or "
             "<difficult> to 0: CVAT writes iscrowd=1 for masks",
+            is_error=bool(crowd.all()) and sample.is_train,
         )
     # Fractions of the image are all in its first pixel. The center, width and height of YOLO, read
     # as the corner and the size, reach into the second one.
@@ -90,14 +88,12 @@ def of_boxes(sample: Sample) -> Iterator[Anomaly]:
     if first.mean() > MANY:
         place = "first pixel" if (boxes[first] <= 1).all() else "first two pixels"
         yield Anomaly(
-            sample.is_train,
             f"{first.mean():.0%} of the boxes of {sample.where} are inside of the {place} of "
             "their image: their coordinates may be fractions. Write them in pixels",
+            is_error=sample.is_train,
         )
     elif tiny.mean() > SOME:
-        yield Anomaly(
-            False, f"{tiny.mean():.0%} of the boxes of {sample.where} are smaller than a pixel"
-        )
+        yield Anomaly(f"{tiny.mean():.0%} of the boxes of {sample.where} are smaller than a pixel")
 
 
 def of_masks(sample: Sample) -> Iterator[Anomaly]:
@@ -105,4 +101,4 @@ def of_masks(sample: Sample) -> Iterator[Anomaly]:
     masks = sample.few().pixels("mask")
     shares = [(mask == IGNORED_CLASS).mean() for mask in masks if mask is not None]
     if shares and MOST < np.mean(shares) < 1:
-        yield Anomaly(False, f"{np.mean(shares):.1%} of the pixels of {sample.where} are ignored")
+        yield Anomaly(f"{np.mean(shares):.1%} of the pixels of {sample.where} are ignored")

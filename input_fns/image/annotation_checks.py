@@ -10,83 +10,10 @@ import tensorflow as tf
 from common.constants import IGNORED_CLASS
 from input_fns.dataset_info import DatasetInfo
 from input_fns.image import images
-from input_fns.image.annotated_kind import Annotations
 
 # Sides of the areas that COCO calls small and medium.
 _SMALL, _MEDIUM = 32, 96
 _BAR = 30
-
-
-def facts(stored: Mapping[str, tf.Tensor], data: DatasetInfo) -> dict[str, tf.Tensor]:
-    """Returns tensors to check of a batch; decodes every image and mask.
-
-    Args:
-      stored: `{feature: string [batch]}`.
-      data: the data set, with annotations.
-
-    Returns:
-      "size", int32 `[batch, 2]`, and the labels; a mask as "mask_size", int32 `[batch, 2]`, and
-      "mask_counts", the pixels of each value, int32 `[batch, 256]`.
-    """
-
-    def size_of_image(encoded):
-        pixels = images.decode(encoded, data.features["image"])
-        # A function of the pixels, or TensorFlow would not decode them.
-        is_there = tf.cast(tf.reduce_max(pixels) >= 0, tf.int32)
-        return tf.shape(pixels)[:2] * is_there
-
-    def mask_facts(encoded):
-        pixels = tf.cast(images.decode(encoded, data.features["mask"]), tf.int32)
-        counts = tf.math.bincount(pixels, minlength=256, maxlength=256)
-        return tf.shape(pixels)[:2], counts
-
-    found = {"size": tf.map_fn(size_of_image, stored["image"], fn_output_signature=tf.int32)}
-    for name in data.labels:
-        if name == "mask":
-            signature = (tf.int32, tf.int32)
-            found["mask_size"], found["mask_counts"] = tf.map_fn(
-                mask_facts, stored[name], fn_output_signature=signature
-            )
-        else:
-            found[name] = images.decode_raw(stored[name], data.features[name])
-    return found
-
-
-def find_problem(example: Mapping[str, np.ndarray], annotations: Annotations) -> str | None:
-    """Returns what is wrong with the boxes or the mask of an example, None if nothing.
-
-    Args:
-      example: `facts` of one example.
-      annotations: metadata of the data set.
-    """
-    height, width = example["size"].tolist()
-    if annotations.task == "segmentation":
-        mask_height, mask_width = example["mask_size"].tolist()
-        if (mask_height, mask_width) != (height, width):
-            return (
-                f"its mask has {mask_width} x {mask_height} pixels, and its image "
-                f"{width} x {height}"
-            )
-        unknown = np.flatnonzero(example["mask_counts"][:IGNORED_CLASS])
-        unknown = unknown[unknown >= annotations.num_classes]
-        if len(unknown):
-            return f"its mask has the value {unknown[0]}, and {annotations.num_classes} classes"
-        return None
-    boxes, classes = example["boxes"], example["classes"]
-    is_box = classes >= 0
-    if (classes < -1).any() or (classes >= annotations.num_classes).any():
-        return f"'classes' has values outside of -1 to {annotations.num_classes - 1}"
-    if (np.diff(is_box.astype(int)) > 0).any() or boxes[~is_box].any():
-        return "its boxes do not end with rows of zeros for class -1"
-    y0, x0, y1, x1 = boxes[is_box].T
-    is_valid = (y0 >= 0) & (x0 >= 0) & (y0 < y1) & (x0 < x1) & (y1 <= height) & (x1 <= width)
-    if not is_valid.all():
-        wrong = boxes[is_box][~is_valid][0].tolist()
-        return f"the box {wrong} (y0, x0, y1, x1) is not in its image of {width} x {height}"
-    areas = example["areas"][is_box]
-    if not (np.isfinite(areas) & (areas > 0)).all() or (example["is_crowd"] > 1).any():
-        return "'areas' or 'is_crowd' has invalid values"
-    return None
 
 
 class Statistics:
@@ -104,12 +31,70 @@ class Statistics:
         self._images_with = np.zeros([256], np.int64)
 
     def facts(self, stored: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Returns tensors to check of a batch; see the function `facts`."""
-        return facts(stored, self._data)
+        """Returns tensors to check of a batch; decodes every image and mask.
+
+        Args:
+          stored: `{feature: string [batch]}`.
+
+        Returns:
+          "size", int32 `[batch, 2]`, and the labels; a mask as "mask_size", int32 `[batch, 2]`, and
+          "mask_counts", the pixels of each value, int32 `[batch, 256]`.
+        """
+        data = self._data
+
+        def size_of_image(encoded):
+            pixels = images.decode(encoded, data.features["image"])
+            # A function of the pixels, or TensorFlow would not decode them.
+            is_there = tf.cast(tf.reduce_max(pixels) >= 0, tf.int32)
+            return tf.shape(pixels)[:2] * is_there
+
+        def mask_facts(encoded):
+            pixels = tf.cast(images.decode(encoded, data.features["mask"]), tf.int32)
+            counts = tf.math.bincount(pixels, minlength=256, maxlength=256)
+            return tf.shape(pixels)[:2], counts
+
+        found = {"size": tf.map_fn(size_of_image, stored["image"], fn_output_signature=tf.int32)}
+        for name in data.labels:
+            if name == "mask":
+                signature = (tf.int32, tf.int32)
+                found["mask_size"], found["mask_counts"] = tf.map_fn(
+                    mask_facts, stored[name], fn_output_signature=signature
+                )
+            else:
+                found[name] = images.decode_raw(stored[name], data.features[name])
+        return found
 
     def find_problem(self, example: Mapping[str, np.ndarray]) -> str | None:
         """Returns what is wrong with the `facts` of one example; None if nothing is."""
-        return find_problem(example, self._annotations)
+        annotations = self._annotations
+        height, width = example["size"].tolist()
+        if annotations.task == "segmentation":
+            mask_height, mask_width = example["mask_size"].tolist()
+            if (mask_height, mask_width) != (height, width):
+                return (
+                    f"its mask has {mask_width} x {mask_height} pixels, and its image "
+                    f"{width} x {height}"
+                )
+            unknown = np.flatnonzero(example["mask_counts"][:IGNORED_CLASS])
+            unknown = unknown[unknown >= annotations.num_classes]
+            if len(unknown):
+                return f"its mask has the value {unknown[0]}, and {annotations.num_classes} classes"
+            return None
+        boxes, classes = example["boxes"], example["classes"]
+        is_box = classes >= 0
+        if (classes < -1).any() or (classes >= annotations.num_classes).any():
+            return f"'classes' has values outside of -1 to {annotations.num_classes - 1}"
+        if (np.diff(is_box.astype(int)) > 0).any() or boxes[~is_box].any():
+            return "its boxes do not end with rows of zeros for class -1"
+        y0, x0, y1, x1 = boxes[is_box].T
+        is_valid = (y0 >= 0) & (x0 >= 0) & (y0 < y1) & (x0 < x1) & (y1 <= height) & (x1 <= width)
+        if not is_valid.all():
+            wrong = boxes[is_box][~is_valid][0].tolist()
+            return f"the box {wrong} (y0, x0, y1, x1) is not in its image of {width} x {height}"
+        areas = example["areas"][is_box]
+        if not (np.isfinite(areas) & (areas > 0)).all() or (example["is_crowd"] > 1).any():
+            return "'areas' or 'is_crowd' has invalid values"
+        return None
 
     def problems(self, split_name: str) -> list[str]:
         """Returns how the counts differ from those in dataset.json."""

@@ -171,16 +171,18 @@ def _first_images(data, split):
     rows = [[] for _ in range(min(data.num_classes, _MAX_ROWS))]
     missing = len(rows) * _COLUMNS
     parse = images.stored_fn(data.features, True, data.num_classes)
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        records = tf.data.TFRecordDataset(data.files(split)).batch(1).map(parse).prefetch(16)
-        stored, label = tf.compat.v1.data.make_one_shot_iterator(records).get_next()
-        image = images.decode(stored["image"][0], data.features["image"])
-        while missing:
-            try:
-                pixels, number = session.run((image, label[0]))
-            except tf.errors.OutOfRangeError:
-                break
-            if number < len(rows) and len(rows[number]) < _COLUMNS:
-                rows[number].append(pixels)
-                missing -= 1
+
+    def decode(serialized):
+        stored, label = parse(serialized)
+        return images.decode(stored["image"][0], data.features["image"]), label[0]
+
+    files = data.files(split)
+    for pixels, number in records.iterate(
+        lambda: tf.data.TFRecordDataset(files).batch(1).map(decode)
+    ):
+        if number < len(rows) and len(rows[number]) < _COLUMNS:
+            rows[number].append(pixels)
+            missing -= 1
+        if not missing:
+            break
     return rows

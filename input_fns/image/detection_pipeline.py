@@ -108,7 +108,6 @@ class DetectionPipeline(AnnotatedPipeline):
         """
         return records.iterate(lambda: self.stored(split).rebatch(batch_size))
 
-    @no_autograph
     def prediction_writer(self, examples):
         """Returns the writer of boxes."""
         del examples
@@ -118,9 +117,9 @@ class DetectionPipeline(AnnotatedPipeline):
         """Returns the features of one decoded image; see `AnnotatedPipeline`."""
         return self.transform({"image": pixels}, (), None)[0]
 
-    def outputs(self, predictions, features):
+    def outputs(self, predictions, features, top_k=0):
         """Adds the names of the classes, string `[batch, n]`; "" after the last detection."""
-        del features
+        del features, top_k
         classes, count = predictions.get("classes"), predictions.get("num_detections")
         if classes is None or count is None:
             return predictions

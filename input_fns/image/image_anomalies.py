@@ -23,7 +23,6 @@ def of_pixels(sample: Sample) -> Iterator[Anomaly]:
     ]
     if flat and len(flat) > SOME * len(sample.examples):
         yield Anomaly(
-            False,
             f"{len(flat)} of {len(sample.examples)} images of {sample.where} have nearly one "
             f"color, such as {', '.join(flat[:3])}",
         )

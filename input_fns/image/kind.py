@@ -33,16 +33,14 @@ class Images(Kind):
 
         augmentation = augment.parse(options.augment)
         return ImagePipeline(
-            data, options.image_size, augmentation, options.center_crop, options.cache
+            data, options.image_size, augmentation, options.cache, options.center_crop
         )
 
     @classmethod
     def synthetic(cls, shapes):
         """Returns RGB images."""
-        from input_fns.core import synthetic
-
         features = {"image": Feature("raw", "uint8", (*shapes.image_size, 3))}
-        return synthetic.dataset(features, kinds.class_names(shapes.classes))
+        return kinds.synthetic_dataset(features, kinds.class_names(shapes.classes))
 
     def random_training_examples(self, pipeline, size, seed):
         """Returns images; if the augmentation mixes them, with float32 `[size, num_classes]`."""

@@ -86,14 +86,7 @@ class SegmentationPipeline(AnnotatedPipeline):
             size = self.stored_image.shape[:2]
             yield from itertools.repeat(size, self.data.split(split).num_examples)
             return
-
-        def files(serialized):
-            feature = {"image": self.stored_image}
-            return images.stored_fn(feature, has_labels=False)(serialized)[0]["image"]
-
-        paths, info = self.data.files(split), self.data.split(split)
-        size, shards = info.record_bytes, info.shards
-        for batch in records.iterate(lambda: records.in_order(paths, files, size, shards)):
+        for batch in records.iterate(lambda: self.stored_files(split)):
             for file in batch:
                 with Image.open(io.BytesIO(file)) as image:  # reads the header only
                     yield image.height, image.width
@@ -104,11 +97,12 @@ class SegmentationPipeline(AnnotatedPipeline):
         features, _ = self.transform({"image": pixels}, (), None)
         return {**features, _SIZE: tf.shape(pixels)[:2]}
 
-    def outputs(self, predictions, features):
+    def outputs(self, predictions, features, top_k=0):
         """Adds `class_map` for image files, string `[batch]`: PNG files of the original sizes.
 
         Each pixel has the class of the nearest pixel of `classes`.
         """
+        del top_k
         if _SIZE not in features:
             return predictions
 

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import importlib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -20,10 +20,9 @@ from input_fns import DataError
 from input_fns.core.dataset_parts import nest
 
 if TYPE_CHECKING:
-    import tensorflow as tf
-
     from input_fns.anomalies.sample import Anomaly, Sample
     from input_fns.dataset_info import DatasetInfo
+    from input_fns.image.annotation_checks import Statistics
     from input_fns.pipeline import Pipeline
 
 # `{key in dataset.json: "module:class"}`.
@@ -35,6 +34,7 @@ KINDS = {
     "clicks": "input_fns.tables.clicks_kind:Clicks",
     "audio": "input_fns.audio.kind:Audio",
 }
+SYNTHETIC = "synthetic"  # name of the data sets of random examples
 # Kinds of the synthetic data sets of tasks.
 _KINDS_OF_TASKS = {
     "translation": "text",
@@ -90,29 +90,6 @@ class SyntheticShapes:
     audio: tuple[int, int, int, int] = (0, 0, 0, 0)
 
 
-class Statistics(Protocol):
-    """Checks the records of a split and sums up what they hold."""
-
-    def facts(self, stored: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Returns tensors to check of a batch of stored features, string `[batch]`."""
-
-    def find_problem(self, example: Mapping[str, np.ndarray]) -> str | None:
-        """Returns what is wrong with the `facts` of one example; None if nothing is."""
-
-    def add(self, batch: Mapping[str, np.ndarray]) -> None:
-        """Adds the `facts` of a batch.
-
-        Raises:
-          ValueError: an example is invalid.
-        """
-
-    def lines(self) -> list[str]:
-        """Returns lines to print."""
-
-    def problems(self, split_name: str) -> list[str]:
-        """Returns how the sums differ from those in dataset.json."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Kind:
     """Records of any features and labels, and what other kinds have in common with them.
@@ -127,6 +104,8 @@ class Kind:
     flags: ClassVar[tuple[str, ...]] = ()  # `PipelineOptions` that other kinds have no use for
     # Names of its files besides shards, such as "vocab.txt", before `content_name` adds a checksum.
     side_names: ClassVar[tuple[str, ...]] = ()
+    side_fields: ClassVar[tuple[str, ...]] = ()  # fields with the names of these files
+    model_fields: ClassVar[tuple[str, ...]] = ()  # fields that models read as `properties`
     random_block: ClassVar[int] = 1024  # examples of a block of a synthetic data set
 
     # Metadata.
@@ -144,7 +123,7 @@ class Kind:
 
     def properties(self) -> dict[str, Any]:
         """Returns properties of the data that models read, besides the number of classes."""
-        return {}
+        return {name: getattr(self, name) for name in self.model_fields}
 
     def preparation(self) -> dict[str, Any]:
         """Returns how the examples were made that a trained model depends on, as JSON types."""
@@ -176,7 +155,7 @@ class Kind:
     def side_files(self, data: DatasetInfo, split_names: Iterable[str]) -> list[str]:
         """Returns the names of files of these splits that are not shards, such as a vocabulary."""
         del data, split_names
-        return []
+        return [getattr(self, name) for name in self.side_fields]
 
     def file_problems(
         self, data: DatasetInfo, name: str, num_bytes: int, num_lines: int
@@ -186,7 +165,10 @@ class Kind:
         return iter(())
 
     def statistics(self, data: DatasetInfo) -> Statistics | None:
-        """Returns checks of records that need more than `limits`; images are decoded without."""
+        """Returns checks of records that need more than `limits`, and sums of what they hold.
+
+        It has the methods of `image.annotation_checks.Statistics`. Images are decoded without.
+        """
         del data
 
     def split_lines(self, data: DatasetInfo, split_name: str, num_examples: int) -> list[str]:
@@ -255,6 +237,20 @@ class Kind:
     def random_host_examples(self, batches: Iterator[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
         """Returns batches of `random_examples` as host metrics get them."""
         return batches
+
+
+def synthetic_dataset(features: dict, class_names: Iterable[str] = (), **more: Any) -> DatasetInfo:
+    """Returns a data set without files: 50,000 random examples in train and 10,000 in test.
+
+    Args:
+      features: see `DatasetInfo`.
+      class_names: see `DatasetInfo`.
+      **more: other attributes of `DatasetInfo`.
+    """
+    from input_fns.dataset_info import DatasetInfo, splits_without_files  # imports this module
+
+    splits = splits_without_files({"train": 50_000, "test": 10_000})
+    return DatasetInfo(SYNTHETIC, "", features, tuple(class_names), splits, **more)
 
 
 def class_names(count: int) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from common.errors import UsageError
 from engine.cli.flags import FLAGS, is_own_dataset, repaired_split
 from input_fns import dataset_info as datasets
 from input_fns import kinds
-from input_fns.core import caching, inspection, synthetic
+from input_fns.core import caching, inspection
 from input_fns.core.synthetic import SyntheticPipeline
 from input_fns.pipeline import Pipeline
 from models import registry
@@ -36,7 +36,7 @@ def from_flags(splits: list[str], params: dict[str, Any] | None = None) -> Pipel
     """
     if is_own_dataset(FLAGS.dataset):
         return _custom_pipeline(params or {})
-    is_synthetic = FLAGS.dataset == synthetic.NAME
+    is_synthetic = FLAGS.dataset == kinds.SYNTHETIC
     data = _dataset(is_synthetic, splits)
     given = [name for name in _NEEDS if name in FLAGS and FLAGS[name].value != FLAGS[name].default]
     for name in given:

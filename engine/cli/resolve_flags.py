@@ -41,7 +41,8 @@ from engine.run_settings import (
     TrainSettings,
 )
 from engine.train import host_loop, own_step, tpu_embeddings
-from input_fns.core import predictions, repair, synthetic
+from input_fns import kinds
+from input_fns.core import predictions, repair
 from models import registry
 
 _SINGLE_PROCESS = Task()
@@ -86,7 +87,7 @@ def resolve(
                 "--input files are read by this process, which a remote TPU cannot call. Use "
                 "run_cpu.py, or convert the files with prepare_data.py"
             )
-        if FLAGS.skip_bad_records and settings.is_training and FLAGS.dataset != synthetic.NAME:
+        if FLAGS.skip_bad_records and settings.is_training and FLAGS.dataset != kinds.SYNTHETIC:
             settings = _without_bad_records(settings)
     except BaseException:
         lock.release()

@@ -21,7 +21,7 @@ def of_names(data: DatasetInfo) -> Iterator[Anomaly]:
         key = key.replace("\N{MINUS SIGN}", "-")
         other = first.setdefault(key, name)
         if other != name and len(key) > 1:  # letters are classes of their own in EMNIST
-            yield Anomaly(False, f"the classes '{other}' and '{name}' may be one class")
+            yield Anomaly(f"the classes '{other}' and '{name}' may be one class")
 
 
 def of_splits(data: DatasetInfo) -> Iterator[Anomaly]:
@@ -29,7 +29,7 @@ def of_splits(data: DatasetInfo) -> Iterator[Anomaly]:
     if "train" not in data.splits:
         if any(split.has_labels for split in data.splits.values()):
             splits = ", ".join(data.splits)
-            yield Anomaly(False, f"there is no split 'train', only {splits}: not for training")
+            yield Anomaly(f"there is no split 'train', only {splits}: not for training")
         return
     counts = data.splits["train"].label_histogram
     missing = [name for name, count in zip(data.class_names, counts) if not count]
@@ -37,12 +37,11 @@ def of_splits(data: DatasetInfo) -> Iterator[Anomaly]:
     if num_present == 1:
         (only,) = (name for name in data.class_names if name not in missing)
         others = f"and none {listed(missing)}" if missing else "the only one"
-        yield Anomaly(True, f"all examples of 'train' have the class '{only}', {others}")
+        yield Anomaly(f"all examples of 'train' have the class '{only}', {others}", is_error=True)
     elif missing and any(counts):
         yield without(missing, "example")
     if num_present >= _MANY_CLASSES and num_present > sum(counts) / 2:
         yield Anomaly(
-            False,
             f"the {sum(counts)} examples of 'train' have {num_present} classes, most of them one "
             "example: the labels may be names or numbers of another kind",
         )
@@ -56,7 +55,6 @@ def of_skipped(data: DatasetInfo) -> Iterator[Anomaly]:
         if num_skipped > MANY * total:
             first, reason = split.broken[0]
             yield Anomaly(
-                False,
                 f"{num_skipped} of {total} {noun} of '{name}' are skipped; the first is "
                 f"{first}: {reason}",
             )
@@ -67,7 +65,7 @@ def of_tags(sample: Sample) -> Iterator[Anomaly]:
     if "tag_ids" not in sample.data.features or not sample.info.has_labels:
         return
     if not (sample.values("tag_ids") >= 0).any():
-        yield Anomaly(sample.is_train, f"no word of {sample.where} has a tag")
+        yield Anomaly(f"no word of {sample.where} has a tag", is_error=sample.is_train)
 
 
 def of_scores(sample: Sample) -> Iterator[Anomaly]:
@@ -76,4 +74,4 @@ def of_scores(sample: Sample) -> Iterator[Anomaly]:
         return
     scores = sample.values("score")
     if len(scores) > 1 and (scores == scores[0]).all():
-        yield Anomaly(False, f"all scores of {sample.where} are {scores[0]:g}")
+        yield Anomaly(f"all scores of {sample.where} are {scores[0]:g}")

@@ -28,8 +28,8 @@ _SHOWN = 10
 class Anomaly:
     """A finding: an error if nothing can be learned from the data, else a warning."""
 
-    is_error: bool
     text: str
+    is_error: bool = False
 
     def __str__(self) -> str:
         return f"{'error' if self.is_error else 'warning'}: {self.text}"
@@ -137,6 +137,4 @@ def listed(names: Sequence[str]) -> str:
 
 def without(missing: Sequence[str], unit: str) -> Anomaly:
     """Returns the warning about classes of "train" without a single example, box or pixel."""
-    return Anomaly(
-        False, f"{len(missing)} class(es) without any {unit} in 'train': {listed(missing)}"
-    )
+    return Anomaly(f"{len(missing)} class(es) without any {unit} in 'train': {listed(missing)}")

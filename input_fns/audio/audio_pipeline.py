@@ -30,7 +30,6 @@ from input_fns.core.records import no_autograph
 from input_fns.dataset_info import DatasetInfo, Feature
 from input_fns.record_pipeline import RecordPipeline
 
-OUTSIDE = "a value in the shards does not match dataset.json"
 _SCALE = 2.0**-15  # of 16-bit samples
 
 
@@ -39,9 +38,7 @@ class AudioPipeline(RecordPipeline):
     """Feeds recordings; see the module.
 
     Attributes:
-      data: the data set.
       augmentation: augmentation of training examples.
-      cache: "auto", "memory", "none", or a local folder; see `caching`.
     """
 
     data: DatasetInfo
@@ -62,10 +59,6 @@ class AudioPipeline(RecordPipeline):
         return {**RecordPipeline.input_limits.fget(self), "waveform": serving.FINITE}
 
     # Stages.
-
-    def decode(self, serialized):
-        """Returns the stored features and labels, after a check of lengths and tokens."""
-        return self._check_limits(*RecordPipeline.decode(self, serialized), OUTSIDE)
 
     def draw(self, count, seed):
         """Returns float32 `[count, numbers]`, the random numbers of the augmentation."""

@@ -40,6 +40,7 @@ class Audio(Kind):
     name = "audio"
     content = "has recordings"
     side_names = ("characters.txt",)
+    side_fields = ("vocabulary",)
     noun = "recordings"
     flags = ("augment",)
     random_block = 64
@@ -95,10 +96,6 @@ class Audio(Kind):
 
         return AudioPipeline(data, augment.parse(options.augment), options.cache)
 
-    def side_files(self, data, split_names):
-        """Returns the vocabulary, if there are transcripts."""
-        return [self.vocabulary]
-
     def anomalies(self, sample):
         """Yields silent, clipped or equal recordings, and texts that are too long for theirs."""
         from input_fns.audio import recording_anomalies
@@ -110,8 +107,6 @@ class Audio(Kind):
     @classmethod
     def synthetic(cls, shapes):
         """Returns recordings with classes, or with transcripts if there is a vocabulary."""
-        from input_fns.core import synthetic
-
         _, max_samples, vocab_size, max_tokens = shapes.audio
         features = {
             "waveform": Feature("raw", "int16", (max_samples,)),
@@ -119,10 +114,10 @@ class Audio(Kind):
         }
         if not vocab_size:
             kind, names = cls(*shapes.audio[:2]), kinds.class_names(shapes.classes)
-            return synthetic.dataset(features, names, kind=kind)
+            return kinds.synthetic_dataset(features, names, kind=kind)
         features["tokens"] = Feature("raw", "int32", (max_tokens,))
         kind = cls(*shapes.audio[:2], "none", vocab_size, max_tokens)
-        return synthetic.dataset(features, labels=("tokens",), kind=kind)
+        return kinds.synthetic_dataset(features, labels=("tokens",), kind=kind)
 
     def random_examples(self, pipeline, size, seed):
         """Returns noise of half to all of the samples, with a class or characters."""

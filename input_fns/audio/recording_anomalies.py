@@ -30,13 +30,12 @@ def of_waveforms(sample: Sample) -> Iterator[Anomaly]:
         if sum(found) > SOME * count:
             examples = [name for name, is_found in zip(sample.names(), found) if is_found]
             yield Anomaly(
-                False,
                 f"{sum(found)} of {count} recordings of {sample.where} are {what}, such as "
                 f"{', '.join(examples[:_SHOWN])}",
             )
     num_different = len({samples.tobytes() for samples in waveforms})
     if num_different < count / 2:
-        yield Anomaly(False, f"only {num_different} of {count} recordings of {sample.where} differ")
+        yield Anomaly(f"only {num_different} of {count} recordings of {sample.where} differ")
 
 
 def of_transcripts(sample: Sample) -> Iterator[Anomaly]:
@@ -47,10 +46,10 @@ def of_transcripts(sample: Sample) -> Iterator[Anomaly]:
     share = (speeds > _FASTEST_SPEECH).mean()
     if share > MANY:
         yield Anomaly(
-            sample.is_train and share > MOST,
             f"{share:.0%} of the recordings of {sample.where} are too short for their texts (over "
             f"{_FASTEST_SPEECH} characters per second): a text may be that of a longer recording, "
             "or of another",
+            is_error=sample.is_train and share > MOST,
         )
 
 

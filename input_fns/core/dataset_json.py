@@ -10,7 +10,7 @@ from common import names
 from common.constants import DROPOUT_SEED, EXAMPLE_WEIGHT
 from input_fns import DataError, kinds
 from input_fns.core.dataset_parts import Feature, LeftOut, SplitInfo
-from input_fns.core.json_fields import Fields, loads, mapping, nested, strings
+from input_fns.core.json_fields import Fields, line, loads, mapping, named, nested, strings
 
 FORMAT = 2
 _MAX_CLASSES = 2**31 - 1  # labels are int32
@@ -33,11 +33,11 @@ def parse(content: str) -> dict[str, Any]:
             f"it has format {version}, this version reads {FORMAT}: prepare the data set again "
             "with prepare_data.py"
         )
-    class_names = fields.texts("class_names")
+    class_names = fields.required("class_names", strings)
     wrong = names.find_class_name_problem(class_names)
     if wrong:
         raise DataError(f"class_names: {wrong}")
-    features = fields.named("features", nested(Feature), "/")
+    features = fields.required("features", named(nested(Feature), "/"))
     if not features:
         raise DataError("features is empty")
     problem = find_name_problem(features)
@@ -50,16 +50,16 @@ def parse(content: str) -> dict[str, Any]:
     properties = fields.optional("properties", check_properties) or {}
     if "num_classes" in properties:
         Fields(properties, "properties").integer("num_classes", 1, _MAX_CLASSES)
-    splits = fields.named("splits", nested(SplitInfo))
+    splits = fields.required("splits", named(nested(SplitInfo)))
     if not splits:
         raise DataError("splits is empty")
     shards = [shard.name for split in splits.values() for shard in split.shards]
     if names.repeated(shards):
         raise DataError(f"the shard {names.repeated(shards)[0]} is repeated")
-    num_examples = fields.named("splits", _num_examples)
+    num_examples = fields.required("splits", named(_num_examples))
     for name, split in splits.items():
         _check_split(f"splits.{name}", split, num_examples[name], len(class_names))
-    name = fields.text("name")
+    name = fields.required("name", line)
     if not name:
         raise DataError("name is empty")
     of_kinds = {

@@ -28,7 +28,10 @@ _MAX_DIGITS = 20  # Python's conversion of integers takes quadratic time
 
 
 class Fields:
-    """An object of a JSON file. Each method returns a field or raises a `DataError` naming it."""
+    """An object of a JSON file. Each method returns a field or raises a `DataError` naming it.
+
+    A `read` function of this module, such as `line`, checks the value.
+    """
 
     def __init__(self, value: Any, where: str):
         """Checks that `value` is an object; `where` is its path in the file."""
@@ -38,37 +41,13 @@ class Fields:
     def __contains__(self, name: str) -> bool:
         return name in self._values
 
-    def text(self, name: str) -> str:
-        """Returns one line of text."""
-        return line(self._get(name), self._path(name))
-
-    def file_name(self, name: str) -> str:
-        """Returns a file name without a folder."""
-        return file_name(self._get(name), self._path(name))
-
-    def boolean(self, name: str) -> bool:
-        """Returns true or false."""
-        return boolean(self._get(name), self._path(name))
-
     def integer(self, name: str, low: int = 0, high: int = MAX_INT) -> int:
         """Returns an integer in [low, high]."""
         return integer(self._get(name), self._path(name), low, high)
 
-    def integers(self, name: str) -> tuple[int, ...]:
-        """Returns a list of integers of at least 0."""
-        return self.items(name, integer)
-
-    def texts(self, name: str) -> tuple[str, ...]:
-        """Returns a list of strings."""
-        return strings(self._get(name), self._path(name))
-
     def items(self, name: str, read: Read) -> tuple:
         """Returns `read(value, where)` of each value of a list."""
         return items(self._get(name), self._path(name), read)
-
-    def named(self, name: str, read: Read, separator: str | None = None) -> dict[str, Any]:
-        """Returns `read(value, where)` of each field of an object; see the function `named`."""
-        return named(read, separator)(self._get(name), self._path(name))
 
     def required(self, name: str, read: Read) -> Any:
         """Returns `read(value, where)`."""

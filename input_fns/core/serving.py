@@ -89,9 +89,9 @@ def raw_inputs(features: dict[str, Feature]) -> dict[str, tf.TensorSpec]:
     }
 
 
-def string_inputs(name: str) -> dict[str, tf.TensorSpec]:
-    """Returns the inputs of a receiver of one string per example."""
-    return {name: tf.TensorSpec([None], tf.string)}
+def string_inputs(*names: str) -> dict[str, tf.TensorSpec]:
+    """Returns the inputs of a receiver of strings, one of each name per example."""
+    return {name: tf.TensorSpec([None], tf.string) for name in names}
 
 
 def first_of(dataset_fn: Callable[[], tf.data.Dataset], count: int):

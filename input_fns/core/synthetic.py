@@ -8,24 +8,9 @@ import tensorflow as tf
 from common.constants import DROPOUT_SEED
 from input_fns.core import records
 from input_fns.core.input_context import HostShard
-from input_fns.dataset_info import DatasetInfo, Feature, splits_without_files
+from input_fns.dataset_info import Feature
 from input_fns.pipeline import Pipeline
 from input_fns.record_pipeline import RecordPipeline
-
-NAME = "synthetic"
-_SPLITS = {"train": 50_000, "test": 10_000}
-
-
-def dataset(features: dict[str, Feature], class_names=(), **more) -> DatasetInfo:
-    """Returns a data set without files: 50,000 train and 10,000 test.
-
-    Args:
-      features: see `DatasetInfo`.
-      class_names: see `DatasetInfo`.
-      **more: other attributes of `DatasetInfo`.
-    """
-    splits = splits_without_files(_SPLITS)
-    return DatasetInfo(NAME, "", features, tuple(class_names), splits, **more)
 
 
 class SyntheticPipeline(RecordPipeline):

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from input_fns import DataError
+from input_fns import DataError, kinds
 from input_fns.core.dataset_parts import Feature
 from input_fns.core.json_fields import array, field, file_name, integer, integer_in, named
 from input_fns.kinds import Kind
@@ -39,6 +39,8 @@ class Clicks(Kind):
     name = "clicks"
     content = "has clicks"
     side_names = ("categories.txt",)
+    side_fields = ("vocabulary",)
+    model_fields = ("table_rows",)
 
     def check(self, data):
         """Raises DataError if the features are not numbers and categories, or a table is wrong."""
@@ -61,10 +63,6 @@ class Clicks(Kind):
         """Returns those of the rows of the tables."""
         return {"categories": (0, self.table_rows)}
 
-    def properties(self):
-        """Returns the rows of the tables."""
-        return {"table_rows": self.table_rows}
-
     def describe(self, data):
         """Returns the numbers of categories, of rows and of missing values."""
         line = (
@@ -80,10 +78,6 @@ class Clicks(Kind):
 
         return ClicksPipeline(data, options.cache)
 
-    def side_files(self, data, split_names):
-        """Returns the vocabulary."""
-        return [self.vocabulary]
-
     def file_problems(self, data, name, num_bytes, num_lines):
         """Yields another number of lines than that of all vocabularies."""
         if num_lines != sum(self.vocabulary_rows):
@@ -92,14 +86,12 @@ class Clicks(Kind):
     @classmethod
     def synthetic(cls, shapes):
         """Returns click logs."""
-        from input_fns.core import synthetic
-
         features = {
             "numbers": Feature("raw", "float32", (_NUM_NUMBERS,)),
             "categories": Feature("raw", "int32", (len(shapes.tables),)),
         }
         kind = cls(shapes.tables, shapes.tables, "")
-        return synthetic.dataset(features, ("no click", "click"), kind=kind)
+        return kinds.synthetic_dataset(features, ("no click", "click"), kind=kind)
 
     def random_examples(self, pipeline, size, seed):
         """Returns uniform rows of the tables and numbers like log(1 + x) of counts."""

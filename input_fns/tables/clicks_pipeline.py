@@ -19,25 +19,16 @@ from input_fns.core import caching, serving
 from input_fns.dataset_info import DatasetInfo
 from input_fns.record_pipeline import RecordPipeline
 
-OUTSIDE = "a row in the shards is outside the tables of dataset.json"
 PROBABILITY = "click_probability"  # signature
 
 
 @dataclasses.dataclass(frozen=True)
 class ClicksPipeline(RecordPipeline):
-    """Feeds click logs; see the module.
-
-    Attributes:
-      data: the data set.
-      cache: "auto", "memory", "none", or a local folder; see `caching`.
-    """
+    """Feeds click logs; see the module."""
 
     data: DatasetInfo
     cache: str = caching.AUTO
-
-    def decode(self, serialized):
-        """Returns the stored features and labels, after a check of the rows."""
-        return self._check_limits(*RecordPipeline.decode(self, serialized), OUTSIDE)
+    outside = "a row in the shards is outside the tables of dataset.json"
 
     # Serving.
 

@@ -22,13 +22,11 @@ def of_negatives(sample: Sample) -> Iterator[Anomaly]:
     candidates = 1 + np.median((negatives >= 0).sum(axis=1)) if len(negatives) else 1
     if candidates <= _FEW_CANDIDATES:
         yield Anomaly(
-            False,
             f"rows of '{sample.split}' have {candidates:g} candidates in the median, of "
             f"{ratings.num_items} items: hits among the first {_FEW_CANDIDATES} are nearly certain",
         )
     if len(negatives) < _FEW_USERS * ratings.num_users:
         yield Anomaly(
-            False,
             f"only {len(negatives)} of {ratings.num_users} users are in '{sample.split}': the "
             "others have fewer than 3 items. --user_column and --item_column name the columns",
         )

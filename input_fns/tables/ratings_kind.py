@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 
 from common.constants import NUM_NEGATIVES
-from input_fns import DataError
+from input_fns import DataError, kinds
 from input_fns.core.dataset_parts import Feature, listed
 from input_fns.core.json_fields import field, file_name, integer, integer_in, named
 from input_fns.kinds import Kind
@@ -44,6 +44,7 @@ class Ratings(Kind):
     name = "ratings"
     content = "has ratings"
     side_names = ("users.txt", "items.txt", "negatives-*.bin")
+    model_fields = ("num_users", "num_items")
 
     def check(self, data):
         """Raises DataError if the features are not a user and an item."""
@@ -58,10 +59,6 @@ class Ratings(Kind):
     def limits(self, data):
         """Returns those of the indices."""
         return {"user": (0, self.num_users), "item": (0, self.num_items)}
-
-    def properties(self):
-        """Returns the numbers of users and items."""
-        return {"num_users": self.num_users, "num_items": self.num_items}
 
     def describe(self, data):
         """Returns the numbers of users and items, and what is left out."""
@@ -110,11 +107,9 @@ class Ratings(Kind):
     @classmethod
     def synthetic(cls, shapes):
         """Returns interactions of users and items."""
-        from input_fns.core import synthetic
-
         index = Feature("raw", "int32", ())
         kind = cls(*shapes.tables, _NUM_NEGATIVES, "", "", {})
-        return synthetic.dataset({"user": index, "item": index}, kind=kind)
+        return kinds.synthetic_dataset({"user": index, "item": index}, kind=kind)
 
     def random_examples(self, pipeline, size, seed):
         """Returns users with a positive and all negatives of training and evaluation."""

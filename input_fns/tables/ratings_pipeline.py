@@ -30,7 +30,6 @@ from input_fns.dataset_info import DatasetInfo, Feature
 from input_fns.image import images
 from input_fns.record_pipeline import RecordPipeline
 
-OUTSIDE = "an index in the shards does not match dataset.json"
 TOP_K = 10
 SCORES, TOP_K_ITEMS = "scores", "top_k"  # signatures
 _BATCH = 1024
@@ -43,8 +42,6 @@ class RatingsPipeline(RecordPipeline):
     """Feeds interactions with negatives; see the module.
 
     Attributes:
-      data: the data set.
-      cache: "auto", "memory", "none", or a local folder; see `caching`.
       num_negatives: negatives of each training row.
       has_sampling_probability: adds the feature "sampling_probability" to training, float32
         `[batch]`: the share of the rows of the split that have the item.
@@ -56,6 +53,7 @@ class RatingsPipeline(RecordPipeline):
     num_negatives: int = NUM_NEGATIVES
     has_sampling_probability: bool = False
     rank_all_items: bool = False
+    outside = "an index in the shards does not match dataset.json"
 
     @property
     def features(self) -> dict[str, Feature]:
@@ -73,10 +71,6 @@ class RatingsPipeline(RecordPipeline):
         return os.path.join(self.data.data_dir, name)
 
     # Stages.
-
-    def decode(self, serialized):
-        """Returns the stored features, after a check of the indices."""
-        return self._check_limits(*RecordPipeline.decode(self, serialized), OUTSIDE)
 
     def draw(self, count, seed):
         """Returns float32 `[count, 2 * num_negatives]` in [0, 1)."""
@@ -119,7 +113,9 @@ class RatingsPipeline(RecordPipeline):
         def parse(content):
             negatives = tf.io.decode_raw(content, tf.int32)
             negatives = tf.ensure_shape(negatives, [None, ratings.num_negatives])
-            return images.checked(negatives, ratings.num_items, f"{path}: {OUTSIDE}", lowest=-1)
+            return images.checked(
+                negatives, ratings.num_items, f"{path}: {self.outside}", lowest=-1
+            )
 
         @no_autograph
         def add_negatives(stored, negatives):
@@ -209,7 +205,7 @@ class RatingsPipeline(RecordPipeline):
                 self.input_limits,
             ),
             SCORES: serving.Receiver(
-                {**serving.string_inputs("user_id"), **serving.string_inputs("item_id")},
+                serving.string_inputs("user_id", "item_id"),
                 lambda inputs: {
                     "user": self._indices("users", inputs["user_id"]),
                     "items": self._indices("items", inputs["item_id"])[:, tf.newaxis],
@@ -221,7 +217,10 @@ class RatingsPipeline(RecordPipeline):
             ),
             TOP_K_ITEMS: serving.Receiver(
                 serving.string_inputs("for_user_id"),
-                lambda inputs: self._all_items(inputs["for_user_id"]),
+                lambda inputs: {
+                    "user": self._indices("users", inputs["for_user_id"]),
+                    "items": tf.range(self.data.kind.num_items)[tf.newaxis],
+                },
                 top_items,
                 lambda split, count: {"for_user_id": next(self._first_ids(split, count))},
             ),
@@ -250,10 +249,6 @@ class RatingsPipeline(RecordPipeline):
             0,
         )
         return tf.lookup.StaticHashTable(initializer, "")
-
-    def _all_items(self, user_ids):
-        user = self._indices("users", user_ids)
-        return {"user": user, "items": tf.range(self.data.kind.num_items)[tf.newaxis]}
 
     def _first_ids(self, split, count):
         """Returns ids of users and of their items of the first rows, objects `[count]`."""

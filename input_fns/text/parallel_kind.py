@@ -10,7 +10,7 @@ import numpy as np
 
 from common import names
 from common.constants import EOS
-from input_fns import DataError
+from input_fns import DataError, kinds
 from input_fns.core.dataset_parts import MAX_EXAMPLE_BYTES, Feature, listed
 from input_fns.core.json_fields import field, file_name, integer, integer_in, named, nested, strings
 from input_fns.kinds import Kind
@@ -66,6 +66,8 @@ class Text(Kind):
     name = "text"
     content = "is text"
     side_names = ("vocabulary.model",)
+    side_fields = ("vocabulary",)
+    model_fields = ("vocab_size", "max_length")
     flags = ("export_text",)
 
     def check(self, data):
@@ -80,10 +82,6 @@ class Text(Kind):
         """Returns those of the token ids."""
         return dict.fromkeys(data.features, (0, self.vocab_size))
 
-    def properties(self):
-        """Returns the sizes of the vocabulary and of the rows."""
-        return {"vocab_size": self.vocab_size, "max_length": self.max_length}
-
     def pipeline(self, data, options):
         """Returns a `TextPipeline`."""
         from input_fns.text.text_pipeline import TextPipeline
@@ -91,10 +89,6 @@ class Text(Kind):
         if options.export_text:
             importlib.import_module("input_fns.text.text_ops")  # raises what is missing
         return TextPipeline(data, options.cache, options.export_text)
-
-    def side_files(self, data, split_names):
-        """Returns the vocabulary."""
-        return [self.vocabulary]
 
     def split_lines(self, data, split_name, num_examples):
         """Returns a line about the sentences."""
@@ -114,12 +108,10 @@ class Text(Kind):
     @classmethod
     def synthetic(cls, shapes):
         """Returns rows of tokens."""
-        from input_fns.core import synthetic
-
         max_length, vocab_size = shapes.text
         row = Feature("raw", "int32", (max_length,))
         kind = cls((), "", vocab_size, max_length, {})
-        return synthetic.dataset({"source": row, "target": row}, kind=kind)
+        return kinds.synthetic_dataset({"source": row, "target": row}, kind=kind)
 
     def random_examples(self, pipeline, size, seed):
         """Returns full rows of sentences."""

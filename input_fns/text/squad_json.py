@@ -9,7 +9,16 @@ from collections.abc import Callable, Iterable
 from common import names
 from input_fns import DataError
 from input_fns.core.dataset_parts import LeftOut
-from input_fns.core.json_fields import MAX_INT, Fields, boolean, integer, items, loads, utf8_text
+from input_fns.core.json_fields import (
+    MAX_INT,
+    Fields,
+    boolean,
+    integer,
+    items,
+    line,
+    loads,
+    utf8_text,
+)
 
 INVALID = "questions or contexts that are invalid"
 _NO_PLACE = -1  # answer_start of an answer whose place is unknown
@@ -175,7 +184,7 @@ def _id(value, where):
     """Returns an id; annotation tools number questions."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
-    return Fields({where: value}, "").text(where)
+    return line(value, where)
 
 
 def _answers(value, where):

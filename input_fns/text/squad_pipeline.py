@@ -104,7 +104,7 @@ class SquadPipeline(TokenPipeline):
         receivers = RecordPipeline.receivers(self, top_k)
         if self.serves_text:
             receivers[serving.TEXT] = serving.Receiver(
-                {**serving.string_inputs("question"), **serving.string_inputs("context")},
+                serving.string_inputs("question", "context"),
                 self._windows_of_text,
                 self._answers,
                 self._first_texts,

@@ -75,10 +75,10 @@ def of_tokens(sample: Sample, ids: np.ndarray, pieces: Pieces, side: str = "") -
     if share > MANY:
         to_learn_from = sample.is_train or "train" not in sample.data.splits
         yield Anomaly(
-            to_learn_from and share > MOST,
             f"{share:.0%} of the words{side} of {sample.where} are {pieces.name}: the "
             "vocabulary is of text in another script or case. Choose another --vocabulary, or "
             "learn one",
+            is_error=to_learn_from and share > MOST,
         )
 
 
@@ -88,7 +88,7 @@ def of_pairs(sample: Sample) -> Iterator[Anomaly]:
     share = (source == target).all(axis=1).mean() if source.shape == target.shape else 0
     if share > MANY:
         yield Anomaly(
-            sample.is_train and share > MOST,
             f"{share:.0%} of the rows of {sample.where} have equal source and target: a file "
             "may be of the other language",
+            is_error=sample.is_train and share > MOST,
         )

@@ -16,14 +16,12 @@ from input_fns import DataError
 from input_fns.core import caching, serving
 from input_fns.core.records import no_autograph
 from input_fns.dataset_info import DatasetInfo, Feature
-from input_fns.image import images
 from input_fns.record_pipeline import RecordPipeline
 from input_fns.text import translations
 
 if TYPE_CHECKING:
     from input_fns.text.vocabulary import Vocabulary
 
-OUTSIDE_VOCABULARY = "a token id in the shards is outside the vocabulary of dataset.json"
 # A graph holds the rows as a constant, and is limited to twice as many bytes.
 _MAX_ROWS_BYTES = 2**30
 
@@ -36,8 +34,6 @@ class TextPipeline(RecordPipeline):
     `PAD`: several sentences in "train", one in other splits. Prediction gets "source".
 
     Attributes:
-      data: the data set.
-      cache: "auto", "memory", "none", or a local folder; see `caching`.
       serves_text: whether a SavedModel has a text signature, with ops of TensorFlow Text.
     """
 
@@ -45,6 +41,7 @@ class TextPipeline(RecordPipeline):
     cache: str = caching.AUTO
     serves_text: bool = False
     file_examples = "input_fns.text.sources.sentence_file:read"
+    outside = "a token id in the shards is outside the vocabulary of dataset.json"
 
     @property
     def features(self) -> dict[str, Feature]:
@@ -66,13 +63,6 @@ class TextPipeline(RecordPipeline):
     def assets(self) -> tuple[str, ...]:
         """Paths of files that a SavedModel must hold."""
         return (self._vocabulary_path,)
-
-    def decode(self, serialized):
-        """Returns rows as stored, `{"source", "target"}`, after a check of their token ids."""
-        rows, _ = self._parse(serialized, self.data.features)
-        size = self.data.kind.vocab_size
-        rows = {name: images.checked(ids, size, OUTSIDE_VOCABULARY) for name, ids in rows.items()}
-        return rows, ()
 
     @no_autograph
     def batch_transform(self, features, labels, random):

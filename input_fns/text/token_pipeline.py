@@ -32,7 +32,6 @@ from input_fns.dataset_info import DatasetInfo, Feature
 from input_fns.record_pipeline import RecordPipeline
 
 _LENGTH_MULTIPLE = 8  # of rows with dynamic padding
-OUTSIDE = "a token id or a place in the shards does not match dataset.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,8 +39,6 @@ class TokenPipeline(RecordPipeline):
     """Feeds rows of WordPiece ids; integers are stored small, and int32 for the model.
 
     Attributes:
-      data: the data set.
-      cache: "auto", "memory", "none", or a local folder; see `caching`.
       serves_text: whether a SavedModel has a text signature, with ops of TensorFlow Text.
       dynamic_padding: whether batches for a CPU or GPU are as long as their longest row, rounded
         up to a multiple of 8, instead of max_length.
@@ -54,6 +51,7 @@ class TokenPipeline(RecordPipeline):
     serves_text: bool = False
     dynamic_padding: bool = False
     group_by_length: bool = False
+    outside = "a token id or a place in the shards does not match dataset.json"
 
     @property
     def features(self) -> dict[str, Feature]:
@@ -82,10 +80,6 @@ class TokenPipeline(RecordPipeline):
     def assets(self) -> tuple[str, ...]:
         """Paths of files that a SavedModel must hold."""
         return (self.vocabulary_path,)
-
-    def decode(self, serialized):
-        """Returns stored features and labels, after a check of token ids and places."""
-        return self._check_limits(*RecordPipeline.decode(self, serialized), OUTSIDE)
 
     @no_autograph
     def batch_transform(self, features, labels, random):
@@ -145,7 +139,7 @@ class TokenPipeline(RecordPipeline):
         if self.serves_text:
             names = ("text", "text_pair")[: 1 + self.data.kind.has_pairs]
             receivers[serving.TEXT] = serving.Receiver(
-                {name: tf.TensorSpec([None], tf.string) for name in names},
+                serving.string_inputs(*names),
                 lambda inputs: self._features_from_text([inputs[name] for name in names]),
                 receivers[serving.RAW].outputs,
                 lambda split, count: dict(zip(names, self._first_texts(split, count))),
@@ -155,10 +149,8 @@ class TokenPipeline(RecordPipeline):
     def _features_from_text(self, texts):
         from input_fns.text import wordpiece_ops  # TensorFlow Text is an optional dependency
 
-        described = self.data.kind
-        return wordpiece_ops.to_rows(
-            texts, self.tokenizer, described.max_length, described.truncate
-        )
+        kind = self.data.kind
+        return wordpiece_ops.to_rows(texts, self.tokenizer, kind.max_length, kind.truncate)
 
     def _first_texts(self, split, count):
         """Returns the first and the second texts of the first examples, objects `[count]`."""

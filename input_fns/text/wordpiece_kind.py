@@ -12,7 +12,7 @@ import numpy as np
 from common import names
 from common.constants import TRUNCATE, WORDPIECE_TASKS
 from common.errors import UsageError
-from input_fns import DataError
+from input_fns import DataError, kinds
 from input_fns.core.dataset_parts import MAX_EXAMPLE_BYTES, Feature, listed
 from input_fns.core.json_fields import (
     Fields,
@@ -25,6 +25,7 @@ from input_fns.core.json_fields import (
     named,
     nested,
     one_of,
+    strings,
 )
 from input_fns.kinds import Kind
 from input_fns.text.parallel_kind import check_rows
@@ -106,6 +107,7 @@ class WordPiece(Kind):
     name = "wordpiece"
     content = "is text"
     side_names = ("vocab.txt", "questions-*.json")
+    model_fields = ("vocab_size", "max_length")
     flags = ("export_text", "group_by_length")
 
     def check(self, data):
@@ -149,14 +151,14 @@ class WordPiece(Kind):
         fields = Fields(properties, "properties")
         if self.task == "token_classification":
             num_tags = fields.integer("num_tags", 1)
-            if len(fields.texts("tag_names")) != num_tags:
+            if len(fields.required("tag_names", strings)) != num_tags:
                 raise DataError(f"properties.tag_names are not num_tags={num_tags} names")
         if self.task == "squad":
-            fields.boolean("has_impossible")
+            fields.required("has_impossible", boolean)
             fields.integer("doc_stride", 1, MAX_EXAMPLE_BYTES)
             fields.integer("max_query_length", 1, max(1, self.max_length - 4))
         if "tag_names" in fields:
-            wrong = names.find_class_name_problem(fields.texts("tag_names"))
+            wrong = names.find_class_name_problem(fields.required("tag_names", strings))
             if wrong:
                 raise DataError(f"properties.tag_names: {wrong}")
 
@@ -171,10 +173,6 @@ class WordPiece(Kind):
         if self.task == "token_classification":
             found["tag_ids"] = -1, data.properties["num_tags"]  # -1: no word starts there
         return found
-
-    def properties(self):
-        """Returns the sizes of the vocabulary and of the rows."""
-        return {"vocab_size": self.vocab_size, "max_length": self.max_length}
 
     def preparation(self):
         """Returns where longer texts are truncated."""
@@ -260,8 +258,6 @@ class WordPiece(Kind):
     @classmethod
     def synthetic(cls, shapes):
         """Returns rows of tokens with 2 classes, or 9 tags; pre-training predicts 15 % of them."""
-        from input_fns.core import synthetic
-
         task, (max_length, vocab_size) = shapes.task, shapes.text
         row, number = Feature("raw", "int32", (max_length,)), Feature("raw", "int32", ())
         predictions = Feature("raw", "int32", (math.ceil(0.15 * max_length),))
@@ -279,7 +275,7 @@ class WordPiece(Kind):
         features = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), row)
         if task == "pretraining":
             features["masked_lm_positions"] = predictions
-        return synthetic.dataset(
+        return kinds.synthetic_dataset(
             {**features, **labels},
             ("0", "1") if task == "classification" else (),
             labels=tuple(labels),

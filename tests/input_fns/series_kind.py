@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from input_fns import DataError
+from input_fns import DataError, kinds
 from input_fns.anomalies.sample import Anomaly
 from input_fns.core.dataset_parts import Feature
 from input_fns.core.json_fields import array, field, file_name, integer_in, line
@@ -51,14 +51,12 @@ class Series(Kind):
         windows = sample.values("window")
         for i, sensor in enumerate(self.sensors):
             if np.ptp(windows[..., i]) == 0:
-                yield Anomaly(False, f"the sensor {sensor} of {sample.where} never changes")
+                yield Anomaly(f"the sensor {sensor} of {sample.where} never changes")
 
     @classmethod
     def synthetic(cls, shapes):
         """Returns windows of two sensors."""
-        from input_fns.core import synthetic
-
         window, target = Feature("raw", "float32", (3, 2)), Feature("raw", "float32", ())
         kind = cls(50, ("a", "b"), "")
         features = {"window": window, "target": target}
-        return synthetic.dataset(features, labels=("target",), kind=kind)
+        return kinds.synthetic_dataset(features, labels=("target",), kind=kind)

@@ -333,7 +333,7 @@ class RecordPipeline:
         )
         if not decoded or not RecordPipeline.has_transform(self, dataset.element_spec, True):
             return dataset
-        dataset = dataset.unbatch().map(self._decode_files, num_parallel_calls=PARALLEL_CALLS)
+        dataset = records.parallel_map(dataset.unbatch(), self._decode_files)
         return dataset.batch(_BATCH, num_parallel_calls=PARALLEL_CALLS)
 
     def in_order(self, split: str, host_shard: HostShard | None = None) -> tf.data.Dataset:
@@ -344,19 +344,12 @@ class RecordPipeline:
           host_shard: return the host's rows of each global batch only; None for all rows.
         """
         dataset = self.stored(split, host_shard=host_shard)
-
-        @no_autograph
-        def transform_one(features, labels):
-            return self.transform(features, labels, None)
-
-        @no_autograph
-        def transform_batch(features, labels):
-            return self.batch_transform(features, labels, None)
-
         if self.has_transform(dataset.element_spec, training=False):
-            dataset = dataset.unbatch().map(transform_one, num_parallel_calls=PARALLEL_CALLS)
+            dataset = records.parallel_map(
+                dataset.unbatch(), lambda *example: self.transform(*example, None)
+            )
             dataset = dataset.batch(_BATCH, num_parallel_calls=PARALLEL_CALLS)
-        return dataset.map(transform_batch, num_parallel_calls=PARALLEL_CALLS)
+        return records.parallel_map(dataset, lambda *batch: self.batch_transform(*batch, None))
 
     def features_in_order(self, split: str) -> tf.data.Dataset:
         """Returns the features of `in_order` that prediction gets."""
@@ -380,24 +373,18 @@ class RecordPipeline:
             numbers, seeds = records.split_numbers(numbers)
             return examples, self.sample(numbers), seeds
 
-        @no_autograph
         def transform_one(example, random, seeds):
             return self.transform(*example, random), random, seeds
 
-        @no_autograph
         def transform_batch(examples, random, seeds):
             features, labels = self.batch_transform(*examples, random)
             return {**features, DROPOUT_SEED: seeds[DROPOUT_SEED]}, labels
 
         if not self.has_transform(dataset.element_spec[0], training=True):
-            return dataset.map(
-                no_autograph(lambda *batch: transform_batch(*sample(*batch))),
-                num_parallel_calls=PARALLEL_CALLS,
-            )
-        dataset = dataset.map(sample).unbatch()
-        dataset = dataset.map(transform_one, num_parallel_calls=PARALLEL_CALLS)
+            return records.parallel_map(dataset, lambda *batch: transform_batch(*sample(*batch)))
+        dataset = records.parallel_map(dataset.map(sample).unbatch(), transform_one)
         dataset = dataset.batch(batch_size, drop_remainder=True, num_parallel_calls=PARALLEL_CALLS)
-        return dataset.map(transform_batch, num_parallel_calls=PARALLEL_CALLS)
+        return records.parallel_map(dataset, transform_batch)
 
     # Parts of stages.
 

@@ -98,7 +98,6 @@ class AudioPipeline(RecordPipeline):
         """
         max_samples = self.data.kind.max_samples
 
-        @no_autograph
         def features(file):
             samples = tf.cast(tf.io.decode_raw(file, tf.int16), tf.float32) * _SCALE
             count = tf.shape(samples)[0]

@@ -223,8 +223,9 @@ def _count(data, path, statistics=None):
         return sizes, labels if labels is not None else tf.zeros([0], tf.int32), pixels, more
 
     def batches():
-        dataset = tf.data.TFRecordDataset(path).batch(_BATCH if not _is_encoded(data) else 64)
-        return dataset.map(facts, num_parallel_calls=records.PARALLEL_CALLS)
+        is_encoded = any(feature.is_image_file for feature in data.features.values())
+        dataset = tf.data.TFRecordDataset(path).batch(64 if is_encoded else _BATCH)
+        return records.parallel_map(dataset, facts)
 
     examples, histogram = 0, np.zeros(data.num_classes, int)
     for sizes, labels, _, more in records.iterate(batches):
@@ -248,7 +249,3 @@ def _largest_id(stored, data, name):
 def _brightest(encoded, feature):
     # A function of the pixels, or TensorFlow would not decode them.
     return tf.cast(tf.reduce_max(images.decode(encoded, feature)), tf.int32)
-
-
-def _is_encoded(data):
-    return any(feature.is_image_file for feature in data.features.values())

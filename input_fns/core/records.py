@@ -51,6 +51,11 @@ _GROUPED_BATCHES = 50
 _ENDLESS = 2**40
 
 
+def parallel_map(dataset, function):
+    """Returns `dataset.map(function)` in parallel, in order, without AutoGraph."""
+    return dataset.map(no_autograph(function), num_parallel_calls=PARALLEL_CALLS)
+
+
 def in_order(files, parse, record_bytes, shards=(), host_shard=None):
     """Returns `parse` of all records, in order, in batches of any size.
 
@@ -72,7 +77,7 @@ def in_order(files, parse, record_bytes, shards=(), host_shard=None):
 
     dataset = tf.data.Dataset.from_tensor_slices(np.array(cut, np.int64))
     dataset = select_host_rows(_concatenate(dataset, read, _READ_AHEAD, buffered), host_shard)
-    return dataset.map(no_autograph(parse), num_parallel_calls=PARALLEL_CALLS)
+    return parallel_map(dataset, parse)
 
 
 def names(files, record_bytes, shards=()):
@@ -132,13 +137,9 @@ def _read_chunk(path, offset, end, skip, take):
 
 
 def _concatenate(dataset, read, read_ahead, buffered):
-    """Returns the elements of `read(*element)` of each element of `dataset`, in order.
+    """Returns the elements of the datasets `read(*element)` of each element, in order.
 
-    Args:
-      dataset: a dataset.
-      read: function from an element to a dataset.
-      read_ahead: number of next datasets that are read at the same time.
-      buffered: number of elements to buffer of each.
+    `read_ahead` next datasets are read at the same time, with `buffered` elements of each.
     """
     return readers.ParallelInterleaveDataset(
         dataset,
@@ -160,8 +161,7 @@ def from_files(files, transform, batch_size: int) -> tf.data.Dataset:
       batch_size: files per batch.
     """
     dataset = tf.data.Dataset.from_generator(files, output_signature=tf.TensorSpec([], tf.string))
-    dataset = dataset.map(transform, num_parallel_calls=PARALLEL_CALLS)
-    return with_options(dataset.batch(batch_size).prefetch(2))
+    return with_options(parallel_map(dataset, transform).batch(batch_size).prefetch(2))
 
 
 def iterate(dataset_fn):
@@ -227,12 +227,11 @@ def train_from_memory(
     # One element, the whole split: a batch is one gather from it.
     examples = dataset.rebatch(num_examples).cache().repeat()
 
-    @no_autograph
     def gather(examples, rows_and_numbers):
         rows, numbers = rows_and_numbers
         return tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), examples), numbers
 
-    return tf.data.Dataset.zip((examples, order)).map(gather, num_parallel_calls=PARALLEL_CALLS)
+    return parallel_map(tf.data.Dataset.zip((examples, order)), gather)
 
 
 def _grouped(order, lengths, batch_size, epoch, seed):
@@ -302,7 +301,6 @@ def train_from_files(
     dataset = _shuffled(own, read, seed, first_epoch, offset, record_bytes)
     dataset = dataset.batch(host_shard.batch_size, drop_remainder=True)
 
-    @no_autograph
     def parse_batch(serialized):
         def with_static_batch(tensor):  # a TPU needs it; decode_raw loses it
             if not isinstance(tensor, tf.Tensor) or tensor.shape.rank is None:
@@ -311,22 +309,17 @@ def train_from_files(
 
         return tf.nest.map_structure(with_static_batch, parse(serialized))
 
-    dataset = dataset.map(parse_batch, num_parallel_calls=PARALLEL_CALLS)
+    dataset = parallel_map(dataset, parse_batch)
     first = start_step * host_shard.batches_per_step
     numbers = _random_numbers(draw, host_shard.batch_size, seed + host, first)
     return tf.data.Dataset.zip((dataset, numbers))
 
 
 def _shuffled(own, read, seed, first_epoch, offset, record_bytes):
-    """Returns the records of chunks in endless epochs, shuffled; see `train_from_files`.
+    """Returns the records of the `Chunk`s `own` in endless epochs; see `train_from_files`.
 
-    Args:
-      own: `Chunk`s.
-      read: function from int64 `[5]`, a `Chunk`, to a dataset of records.
-      seed: seed of the order.
-      first_epoch: number of the first epoch.
-      offset: records of the first epoch to skip.
-      record_bytes: size of one record.
+    `read` is a function from int64 `[5]`, a `Chunk`, to a dataset of records, and `offset` the
+    number of records of the first epoch to skip.
     """
     num_chunks = len(own)
     num_groups = _num_groups(own)
@@ -397,7 +390,6 @@ def pad_final_batch(dataset, host_shard, num_examples):
     batch_size = host_shard.batch_size
     steps = -(-num_examples // host_shard.global_batch_size)
 
-    @no_autograph
     def pad(features, labels):
         present = tf.shape(tf.nest.flatten((features, labels))[0])[0]
         missing = batch_size - present
@@ -409,7 +401,7 @@ def pad_final_batch(dataset, host_shard, num_examples):
         weighted = {**features, EXAMPLE_WEIGHT: tf.ones([present])}
         return tf.nest.map_structure(pad_one, (weighted, labels))
 
-    dataset = dataset.rebatch(batch_size).map(pad, num_parallel_calls=PARALLEL_CALLS)
+    dataset = parallel_map(dataset.rebatch(batch_size), pad)
     # A dynamic shape of a batch of padding: the smallest that no model rejects.
     padding = tf.data.Dataset.range(_ENDLESS).map(
         no_autograph(
@@ -424,7 +416,10 @@ def pad_final_batch(dataset, host_shard, num_examples):
 
 def prefetched(dataset):
     """Returns `dataset` with a prefetch of 2 to 16 batches, as available memory permits."""
-    batch_bytes = sum(_num_bytes(spec) for spec in tf.nest.flatten(dataset.element_spec))
+    batch_bytes = sum(
+        math.prod(size or 1 for size in spec.shape) * spec.dtype.size  # unknown sizes count as 1
+        for spec in tf.nest.flatten(dataset.element_spec)
+    )
     room = int(memory.available_bytes() * _PREFETCH_SHARE)
     return with_options(dataset.prefetch(max(2, min(_PREFETCH, room // batch_bytes))))
 
@@ -440,11 +435,6 @@ def with_options(dataset):
     options.autotune.enabled = False
     options.experimental_warm_start = True
     return dataset.with_options(options)
-
-
-def _num_bytes(spec):
-    """Returns the bytes of a tensor; unknown dimensions count as 1."""
-    return math.prod(size or 1 for size in spec.shape) * spec.dtype.size
 
 
 def split_numbers(numbers):

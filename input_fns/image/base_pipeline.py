@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from input_fns import DataError
 from input_fns.core import caching, records, serving
-from input_fns.core.records import no_autograph
 from input_fns.dataset_info import DatasetInfo, Feature
 from input_fns.image import images, orientation
 from input_fns.image.augment import Augmentation
@@ -105,7 +104,6 @@ class BaseImagePipeline(RecordPipeline):
                 f"{self.stored_image.shape[-1]} channels, which image files cannot hold"
             )
 
-        @no_autograph
         def features(file):
             found = self.features_from_file(file)
             return {name: found[name] for name in self.features}

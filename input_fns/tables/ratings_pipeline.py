@@ -25,7 +25,7 @@ from common.constants import NUM_NEGATIVES
 from input_fns import DataError
 from input_fns.core import caching, records, serving
 from input_fns.core.input_context import HostShard
-from input_fns.core.records import PARALLEL_CALLS, no_autograph
+from input_fns.core.records import no_autograph
 from input_fns.dataset_info import DatasetInfo, Feature
 from input_fns.image import images
 from input_fns.record_pipeline import RecordPipeline
@@ -117,7 +117,6 @@ class RatingsPipeline(RecordPipeline):
                 negatives, ratings.num_items, f"{path}: {self.outside}", lowest=-1
             )
 
-        @no_autograph
         def add_negatives(stored, negatives):
             features, labels = stored
             return self.batch_transform({**features, "negatives": negatives}, labels, None)
@@ -125,9 +124,7 @@ class RatingsPipeline(RecordPipeline):
         negatives = tf.data.FixedLengthRecordDataset(path, row_bytes).batch(_BATCH)
         negatives = records.select_host_rows(negatives, host_shard).rebatch(_BATCH).map(parse)
         stored = self.stored(split, host_shard=host_shard).rebatch(_BATCH)
-        return tf.data.Dataset.zip((stored, negatives)).map(
-            add_negatives, num_parallel_calls=PARALLEL_CALLS
-        )
+        return records.parallel_map(tf.data.Dataset.zip((stored, negatives)), add_negatives)
 
     def _with_all_items(self, stored):
         """Returns batches of rows with all items as candidates.
@@ -136,7 +133,6 @@ class RatingsPipeline(RecordPipeline):
         """
         num_items = self.data.kind.num_items
 
-        @no_autograph
         def add_items(row, keys):
             features, labels = row
             user = tf.cast(features["user"], tf.int64)
@@ -162,7 +158,7 @@ class RatingsPipeline(RecordPipeline):
             first = first.concatenate(other)
         size = sum(split.num_examples for split in self.data.splits.values())
         keys = first.rebatch(size).map(sort_keys).cache().repeat()
-        return tf.data.Dataset.zip((stored, keys)).map(add_items, num_parallel_calls=PARALLEL_CALLS)
+        return records.parallel_map(tf.data.Dataset.zip((stored, keys)), add_items)
 
     # Serving.
 
@@ -268,7 +264,6 @@ class RatingsPipeline(RecordPipeline):
         """
         input_fn = RecordPipeline.train_input_fn(self, split, seed, start_step)
 
-        @no_autograph
         def add_negatives(batch, positives):
             features, _ = batch
             user, random = features.pop("user"), features.pop("random")
@@ -281,7 +276,7 @@ class RatingsPipeline(RecordPipeline):
 
         def with_negatives(params):
             dataset = tf.data.Dataset.zip((input_fn(params), self.positives(split)))
-            return records.prefetched(dataset.map(add_negatives, num_parallel_calls=PARALLEL_CALLS))
+            return records.prefetched(records.parallel_map(dataset, add_negatives))
 
         return with_negatives
 

@@ -85,7 +85,7 @@ class ImagePipeline(BaseImagePipeline):
             pixels = self._eval_crop(pixels)
         if random is not None:
             pixels = self.augmentation.apply({"image": pixels}, random["numbers"])["image"]
-            if self.augmentation.mixes:
+            if self.augmentation.mixers:
                 one_hot = tf.one_hot(labels, self.data.num_classes)
                 pixels, labels = self.augmentation.mix(pixels, one_hot, random["numbers"])
         return {"image": pixels}, labels

@@ -45,6 +45,6 @@ class Images(Kind):
     def random_training_examples(self, pipeline, size, seed):
         """Returns images; if the augmentation mixes them, with float32 `[size, num_classes]`."""
         features, labels = self.random_examples(pipeline, size, seed)
-        if pipeline.augmentation.mixes:
+        if pipeline.augmentation.mixers:
             labels = np.eye(pipeline.data.num_classes, dtype=np.float32)[labels]
         return features, labels

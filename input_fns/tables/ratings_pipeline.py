@@ -193,13 +193,7 @@ class RatingsPipeline(RecordPipeline):
             }
 
         return {
-            serving.RAW: serving.Receiver(
-                serving.raw_inputs(self.features),
-                lambda inputs: inputs,
-                lambda predictions, features: predictions,
-                self._first_features,
-                self.input_limits,
-            ),
+            serving.RAW: RecordPipeline.receivers(self)[serving.RAW],
             SCORES: serving.Receiver(
                 serving.string_inputs("user_id", "item_id"),
                 lambda inputs: {

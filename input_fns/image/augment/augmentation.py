@@ -153,7 +153,7 @@ class Augmentation:
     Attributes:
       window: random crop of each image, resized to the model's size, or None.
       operations: operations on images of one size, in order.
-      mixers: mixup and cutmix; each image gets one of them.
+      mixers: mixup and cutmix; each image gets one of them, and labels become probabilities.
       box_crop: random crop that keeps a box, or None.
       scale_jitter: random scale of the image on the canvas of the model, or None.
       mosaic: mosaic of four images with boxes, or None.
@@ -165,11 +165,6 @@ class Augmentation:
     box_crop: Any = None
     scale_jitter: Any = None
     mosaic: Any = None
-
-    @property
-    def mixes(self) -> bool:
-        """Whether labels become probabilities of the classes."""
-        return bool(self.mixers)
 
     def draw(self, count: int, seed) -> tf.Tensor:
         """Returns float32 `[count, numbers]`, the random numbers of `count` examples.

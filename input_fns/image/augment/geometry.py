@@ -125,9 +125,9 @@ def move_regions(regions, matrices, new_size):
     """Returns masks and boxes moved like their image.
 
     Args:
-      regions: any of `"mask"`, uint8 `[batch, height, width]` or `[batch, height, width, 1]`;
-        `"boxes"`, float32 `[batch, n, 4]`, y0, x0, y1, x1 in pixels, pixel i from i to i + 1; and
-        with boxes `"visible"`, float32 `[batch, n]`, the visible fraction of their areas.
+      regions: any of `"mask"`, uint8 `[batch, height, width]`; `"boxes"`, float32 `[batch, n, 4]`,
+        y0, x0, y1, x1 in pixels, pixel i from i to i + 1; and with boxes `"visible"`, float32
+        `[batch, n]`, the visible fraction of their areas.
       matrices: float32 `[batch, 3, 3]`, see the module's docstring.
       new_size: `(height, width)` of the result.
 
@@ -137,13 +137,9 @@ def move_regions(regions, matrices, new_size):
     """
     moved = {}
     if "mask" in regions:
-        mask = regions["mask"]
-        batch, *old_size = mask.shape.as_list()[:3]
-        channels = mask.shape.as_list()[3:]
-        images = tf.reshape(mask, [-1, *old_size, *(channels or [1])])
-        result = _project(images, matrices, new_size, "NEAREST", "CONSTANT", float(IGNORED_CLASS))
-        shape = [*new_size, *channels]
-        moved["mask"] = tf.ensure_shape(tf.reshape(result, [-1, *shape]), [batch, *shape])
+        mask = regions["mask"][..., tf.newaxis]
+        result = _project(mask, matrices, new_size, "NEAREST", "CONSTANT", float(IGNORED_CLASS))
+        moved["mask"] = tf.ensure_shape(result[..., 0], [mask.shape[0], *new_size])
     if "boxes" in regions:
         moved["boxes"], visible = _move_boxes(regions["boxes"], matrices, new_size)
         moved["visible"] = regions["visible"] * visible

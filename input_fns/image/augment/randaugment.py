@@ -55,12 +55,6 @@ def _choices(numbers, count):
         yield which, tf.where(sign < 0.5, -1.0, 1.0)
 
 
-def identity(images, strength):
-    """Returns the images."""
-    del strength
-    return images
-
-
 def shear_x(size, strength):
     """Returns matrices of a horizontal shear by up to 0.3."""
     return geometry.about_center(size, [1.0, -0.3 * strength], [0.0, 1.0])
@@ -86,24 +80,6 @@ def rotate(size, strength):
     angle = strength * _ANGLE
     sine, cosine = tf.sin(angle), tf.cos(angle)
     return geometry.about_center(size, [cosine, -sine], [sine, cosine])
-
-
-def brightness(images, strength):
-    """Scales the brightness by 0.1 to 1.9."""
-    ones = tf.ones_like(strength)
-    return color.adjust(images, 1 + 0.9 * strength, ones, ones)
-
-
-def contrast(images, strength):
-    """Scales the contrast by 0.1 to 1.9."""
-    ones = tf.ones_like(strength)
-    return color.adjust(images, ones, 1 + 0.9 * strength, ones)
-
-
-def saturation(images, strength):
-    """Scales the saturation by 0.1 to 1.9."""
-    ones = tf.ones_like(strength)
-    return color.adjust(images, ones, ones, 1 + 0.9 * strength)
 
 
 def sharpness(images, strength):
@@ -161,6 +137,17 @@ def equalize(images, strength):
     return tf.cast(equal, tf.uint8)
 
 
+def _scaled(place):
+    """Returns an operation that scales the brightness, contrast or saturation by 0.1 to 1.9."""
+
+    def scale(images, strength):
+        factors = [tf.ones_like(strength)] * 3
+        factors[place] = 1 + 0.9 * strength
+        return color.adjust(images, *factors)
+
+    return scale
+
+
 def _moved_by(matrices):
     """Returns an operation on images from a function of `(size, strength)` to matrices."""
 
@@ -179,11 +166,11 @@ _MATRICES = {
     "rotate": rotate,
 }
 OPERATIONS = {
-    "identity": identity,
+    "identity": lambda images, strength: images,
     **{name: _moved_by(matrices) for name, matrices in _MATRICES.items()},
-    "brightness": brightness,
-    "color": saturation,
-    "contrast": contrast,
+    "brightness": _scaled(0),
+    "color": _scaled(2),
+    "contrast": _scaled(1),
     "sharpness": sharpness,
     "posterize": posterize,
     "solarize": solarize,

@@ -67,12 +67,6 @@ class TranslationWriter:
             file.write("".join(f"{line}\n" for line in lines).encode())
 
 
-def from_split(pipeline, split: str) -> Sentences:
-    """Returns the source sentences of a split."""
-    rows = pipeline.stored_rows(split)["source"]
-    return Sentences(pipeline, rows, np.arange(len(rows)), len(rows))
-
-
 def longest_first(rows: np.ndarray) -> np.ndarray:
     """Returns the order of int32 `[sentences, max_length]` by length, longest first, stable."""
     return np.argsort(-np.count_nonzero(rows, axis=1), kind="stable")

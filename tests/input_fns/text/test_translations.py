@@ -75,5 +75,5 @@ def test_a_missing_file_is_rejected(pipeline, tmp_path):
 
 
 def test_a_split_has_a_line_for_each_example(pipeline):
-    found = translations.from_split(pipeline, "test")
+    found = pipeline.split_examples("test")
     assert (found.what, found.num_lines, found.size) == ("", 11, 11)

@@ -126,7 +126,8 @@ def test_every_program_and_package_is_copied():
     project = pyprojecttoml.load_file(str(ROOT / "pyproject.toml"))
     listed = project["tool"]["setuptools"]
     wanted = {f"{name}.py" for name in listed["py-modules"]}
-    wanted |= {name.partition(".")[0] for name in listed["packages"]} | {"configs", "tools"}
+    wanted |= {name.rstrip("*") for name in listed["packages"]["find"]["include"]}
+    wanted |= {"configs", "tools"}
     assert set(sources("code")) == wanted
     version = f'image.version="{project["project"]["version"]}"'
     assert any(version in label for label in STAGES["runtime"].get("LABEL"))

@@ -103,9 +103,9 @@ def _by_level(outputs, params):
 
 
 def host_metrics(params, pipeline):
-    """COCO's average precision, if the pipeline has annotations."""
-    annotations = getattr(pipeline.data, "annotations", None)
-    return [CocoMetric(params, pipeline)] if annotations else []
+    """COCO's average precision, if the data set has areas, crowds and names of classes."""
+    is_annotated = pipeline.data.kind.name == "annotations"
+    return [CocoMetric(params, pipeline)] if is_annotated else []
 
 
 MODEL = Model(

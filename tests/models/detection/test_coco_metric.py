@@ -2,12 +2,14 @@
 
 import io
 import json
+import types
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from models.detection import report
+from input_fns import kinds
+from models.detection import coco_metric, report, retinanet
 from models.model import FileMetric, ModelError, Report
 from tests.detection_data import (
     BOXES,
@@ -20,6 +22,13 @@ from tests.detection_data import (
 )
 
 pytest.importorskip("pycocotools")
+
+
+def test_a_detector_has_them_for_annotated_images():
+    shapes = kinds.SyntheticShapes(task="detection", classes=3, image_size=(64, 64))
+    pipeline = types.SimpleNamespace(data=kinds.synthetic(shapes))
+    (metric,) = retinanet.MODEL.host_metrics({}, pipeline)
+    assert isinstance(metric, coco_metric.CocoMetric)
 
 
 def score(labels, predictions):

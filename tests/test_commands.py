@@ -63,6 +63,13 @@ NOT_RUN = {
     "python run_tpu.py --mode=check --tpu_topology=v3-8 --flagfile=configs/librispeech": (
         "minutes of building Conformer-small; tests/test_configs.py"
     ),
+    "python run_tpu.py --mode=check --flagfile=configs/bert_base_pretraining": (
+        "20 GB for BERT-base; tests/test_configs.py"
+    ),
+    "python prepare_data.py --dataset=criteo": "needs Criteo's files; tests/test_clicks.py",
+    "python prepare_data.py --mode=inspect --data_dir=data/criteo": "needs Criteo's files",
+    "python run_cpu.py --flagfile=runs/criteo/flags.cfg": "needs Criteo's files",
+    "python run_cpu.py --flagfile=configs/criteo": "needs Criteo's files; tests/test_clicks.py",
     "python run_tpu.py --flagfile=configs/coco_retinanet": (
         "minutes of building RetinaNet-R50; tests/test_configs.py"
     ),

@@ -302,7 +302,7 @@ class Model:
         then, under the same names, and not in evaluation, prediction and export. For networks whose
         training needs true values, such as the boxes of a two-stage detector; "label" for labels
         that are no dict.
-      train_step: `(features, labels, params, tools) -> TrainStep`, a training step in place of the
+      train_step: `(features, labels, params, tools) -> TrainStep`, a training step instead of the
         engine's, for alternating updates or several optimizers; `tools` are `TrainTools`, and
         `features` include `train_inputs`. Return `tools.finish(outputs)`. An evaluation uses
         `inference` and `losses` as without it. None: one update by the gradients of `losses`.

@@ -15,6 +15,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
+from common import crc32c
+
 BLOCK_BYTES = 2**22
 _FOOTER_BYTES, _MAGIC = 48, 0xDB4775248B80FB57
 _TRAILER_BYTES = 5  # of a block of the index: compression and checksum
@@ -65,8 +67,7 @@ def blocks(entry: tensor_bundle_pb2.BundleEntryProto, path: str) -> Iterator[np.
             crc = google_crc32c.extend(crc, block)
             left -= len(block)
             yield np.frombuffer(block, dtype)
-    masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-    if masked != entry.crc32c:
+    if crc32c.masked(crc) != entry.crc32c:
         raise ValueError(f"{path} has a wrong checksum at byte {entry.offset}")
 
 

@@ -13,12 +13,11 @@ from collections.abc import Sequence
 
 import google_crc32c
 
-from common import files, folders
+from common import crc32c, files, folders
 
 HEADER, FOOTER = 12, 4
 FRAMING_BYTES = HEADER + FOOTER
 _MAX_OFFSETS = 64  # of the index of a shard
-_MASK_DELTA = 0xA282EAD8
 
 
 class FramingError(ValueError):
@@ -66,5 +65,4 @@ def frame(record: bytes) -> bytes:
 
 def masked_crc32c(data: bytes) -> bytes:
     """Returns the checksum of a length or of a record."""
-    crc = google_crc32c.value(data)
-    return struct.pack("<I", ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF)
+    return struct.pack("<I", crc32c.masked(google_crc32c.value(data)))

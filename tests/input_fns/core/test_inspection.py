@@ -14,7 +14,7 @@ from PIL import Image
 from input_fns import DataError, convert, dataset_info
 from input_fns.convert import shard_tasks, source, writer
 from input_fns.convert.options import Options
-from input_fns.core import inspection
+from input_fns.core import framing, inspection
 from input_fns.image import contact_sheet
 from input_fns.text.token_pipeline import TokenPipeline
 from tests import bert_data
@@ -276,23 +276,13 @@ def test_a_data_set_of_an_older_version_has_no_checksums(stripes):
     assert inspection.inspect(older, "train").problems == []
 
 
-def masked_crc32c(data):
-    crc = 2**32 - 1
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ 0x82F63B78 * (crc & 1)
-    crc ^= 2**32 - 1
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) % 2**32
-
-
 @pytest.mark.parametrize("length", [2**31, 2**64 - 6, slow(2**40), slow(2**60), slow(2**64 - 1)])
 def test_a_length_that_would_end_the_process(stripes, length):
     """TensorFlow allocates what a length with a good checksum says: a segmentation fault."""
     path = os.path.join(stripes.data_dir, SHARD)
     header = struct.pack("<Q", length)
     with open(path, "r+b") as file:
-        file.write(header + struct.pack("<I", masked_crc32c(header)))
+        file.write(header + framing.masked_crc32c(header))
     (problem,) = inspection.problems(stripes, ["train"])
     assert re.fullmatch(rf"{SHARD}, record 0 at byte 0: (corrupted|truncated) record", problem)
     with pytest.raises(DataError, match="record 0 at byte 0"):

@@ -45,17 +45,16 @@ CODE = """
 import json, sys, time
 from benchmarks import runs
 from engine.evaluation.evaluator import Evaluator
-from input_fns.core import synthetic
 from tools import runtimes, serving_equality
 
 eval_examples, folder, *arguments = sys.argv[1:]
-synthetic._SPLITS["test"] = int(eval_examples)
 arguments += [f"--model_dir={folder}/model", "--noexport_check"]
 
 sys.argv[1:] = [*arguments, "--mode=train"]
 found = {"train": runs.run()["train"]["examples_per_second"]}
 
-settings, estimator, input_fns = runs.build(*arguments, "--mode=eval")
+evaluation = "--mode=eval", f"--max_eval_examples={eval_examples}"
+settings, estimator, input_fns = runs.build(*arguments, *evaluation)
 evaluator = Evaluator(estimator, settings, input_fns)
 evaluator.evaluate(settings.checkpoint)
 started = time.time()

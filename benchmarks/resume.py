@@ -99,10 +99,12 @@ print("null")
         name = f"copy-{len(shards)}.tfrecord"
         shutil.copyfile(data.path(shard), os.path.join(folder, name))
         shards.append(dataclasses.replace(shard, name=name))
-    splits = {"train": dataclasses.replace(data.splits["train"], shards=tuple(shards))}
+    num_examples = len(shards) * shard.num_examples
+    sizes = {"shards": tuple(shards), "label_histogram": (num_examples,)}
+    splits = {"train": dataclasses.replace(data.splits["train"], **sizes)}
     text = dataset_info.to_json(dataclasses.replace(data, splits=splits))
     pathlib.Path(folder, dataset_info.FILE_NAME).write_text(text)
-    return len(shards) * shard.num_examples
+    return num_examples
 
 
 if __name__ == "__main__":

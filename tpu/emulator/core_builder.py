@@ -17,12 +17,19 @@ from __future__ import annotations
 import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2, graph_pb2
 
-from tpu.emulator import agreement, collectives, constants, embedding_ops, functions, kernels
+from tpu.emulator import (
+    agreement,
+    collectives,
+    constants,
+    embedding_ops,
+    functions,
+    host_io,
+    kernels,
+)
 from tpu.graph import nodes as node_defs
 from tpu.graph.nodes import control_inputs, data_inputs, op_name, replace
 
 DEVICE = "/device:CPU:0"
-QUEUE_CAPACITY = 4
 # Added to seeds per core, so that cores draw different random numbers.
 _SEED_STRIDE = 7919
 
@@ -95,7 +102,7 @@ class CoreBuilder:
 
         One handle per use: a handle from outside a loop would need an Enter node.
         """
-        attributes = {"capacity": QUEUE_CAPACITY, "shared_name": shared_name}
+        attributes = {"capacity": host_io.QUEUE_CAPACITY, "shared_name": shared_name}
         return self.add(name, "FIFOQueueV2", controls, component_types=dtypes, **attributes)
 
     def free_name(self, name) -> str:

@@ -13,12 +13,12 @@ from tensorflow.python.tpu import tpu_feed
 from tensorflow.python.tpu.ops import tpu_ops
 from tensorflow_estimator.python.estimator.tpu import tpu_context, tpu_estimator
 
-_QUEUE_CAPACITY = 4
+QUEUE_CAPACITY = 4  # the same for all handles of a queue
 
 
 def queue(name, dtypes):
     """Returns the handle of a FIFO queue of any shapes, shared by name."""
-    return gen_data_flow_ops.fifo_queue_v2(dtypes, capacity=_QUEUE_CAPACITY, shared_name=name)
+    return gen_data_flow_ops.fifo_queue_v2(dtypes, capacity=QUEUE_CAPACITY, shared_name=name)
 
 
 def replacements() -> list:

@@ -61,7 +61,7 @@ class CheckedMode(NamedTuple):
         """Calls input_fn as TPUEstimator does for the first host; call it inside `on_slice`.
 
         Returns:
-          What input_fn returns, in the default graph: a Dataset or tensors.
+          The result of input_fn, in the default graph: a Dataset or tensors.
         """
         with self.estimator._ctx.with_mode(self.mode) as context:
             host = tpu_context.TPUContext(context, "/cpu:0", invocation_index=0, host_id=0)

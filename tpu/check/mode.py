@@ -41,7 +41,7 @@ class Options:
 
 
 class Stages:
-    """What the stages of a mode found.
+    """Findings of the stages of a mode.
 
     Attributes:
       mode: "train", "eval", "predict" or "export".
@@ -146,13 +146,16 @@ class ModeChecker:
         tables = self._check_embeddings(compiled) if has_embeddings else ()
         if step_time and self._mode == "train":
             throughput = self._measure_input(step_time)
-        seconds, outputs, total = (
-            time.monotonic() - started,
-            self._outputs(built),
-            self._global_batch(),
-        )
         return ModeReport(
-            per_core, seconds, measured, compiled, step_time, throughput, outputs, total, tables
+            batch_size=per_core,
+            seconds=time.monotonic() - started,
+            sizes=measured,
+            compiled=compiled,
+            step_time=step_time,
+            host_examples_per_second=throughput,
+            outputs=self._outputs(built),
+            global_batch_size=self._global_batch(),
+            embeddings=tables,
         )
 
     # ---- Stages ----

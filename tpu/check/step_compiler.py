@@ -192,10 +192,8 @@ class StepCompiler:
 
         Searches multiples of 8 per core, starting below `too_large` per core.
         """
-        target, cores = (
-            compiler.get_target(self._checked.topology),
-            self._checked.topology.num_cores,
-        )
+        topology = self._checked.topology
+        target, cores = compiler.get_target(topology), topology.num_cores
         is_training = self._stages.mode == "train"
         unit = math.lcm(8, self._options.accumulate_steps) if is_training else 8
         fits, fails = 0, -(-too_large // unit)

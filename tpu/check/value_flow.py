@@ -1,4 +1,4 @@
-"""Where the values of a step come from: the batch, random numbers, gradients, variables."""
+"""Sources of the values of a step: the batch, random numbers, gradients, variables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tpu.graph.walks import ancestors
 
 # Operations that return the per-core batch.
 _BATCH_OPS = ("InfeedDequeueTuple", "InfeedDequeue", "RecvTPUEmbeddingActivations")
-# What clips a gradient, or computes the factor that does.
+# Operations that clip a gradient, or compute the factor that does.
 _CLIP_OPS = ("Minimum", "Maximum", "ClipByValue")
 _COMPARISONS = ("Greater", "GreaterEqual", "Less", "LessEqual")
 # Why a value differs between cores.

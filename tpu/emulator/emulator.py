@@ -42,7 +42,7 @@ _active = False
 
 
 class Cores(Protocol):
-    """What runs the replicated graph instead of TPU cores: an object, or a module."""
+    """Runs the replicated graph instead of TPU cores: an object, or a module."""
 
     def replacements(self) -> list:
         """Returns the functions to patch, as (owner, name, replacement).

@@ -1,4 +1,4 @@
-"""What a command writes: report files, and streams that a program may close or redirect."""
+"""Output of commands: report files, and streams that a program may close or redirect."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ MODULES = {
     "tpu": ("proto",),
 }
 
-# Where the names of an area are today: `{area: {module, or part of tf.compat.v1: "name old=new"}}`.
+# The names of an area today: `{area: {module, or part of tf.compat.v1: "name old=new"}}`.
 # `contrib/` has those that TensorFlow 2.15 lacks.
 ALIASES = {
     "checkpoint": {

@@ -62,7 +62,8 @@ def test_training_saves_before_it_exits(
 ):
     returned, output = interrupted(program, number, *arguments)
     assert returned == status
-    assert f"stopped by {number.name}" in output
+    stopped = [line for line in output.splitlines() if line.startswith("stopped by")]
+    assert stopped == [f"stopped by {number.name}; run the same command again to resume"]
     step = int(variables(tmp_path / "model")["global_step"])
     assert step >= SAVED
     assert (tmp_path / "model" / f"result_{step}.json").exists()

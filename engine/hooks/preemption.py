@@ -75,10 +75,14 @@ class SignalHandler:
         finally:
             self.saves_first = before
 
-    def exit_if_requested(self) -> None:
-        """Exits with status 128 + signal, as a shell does, if a signal was received."""
+    def exit_if_requested(self, purpose: str = "") -> None:
+        """Exits with status 128 + signal, as a shell does, if a signal was received.
+
+        Args:
+          purpose: why to run the same command again, the end of the message.
+        """
         if self.signal is not None:
-            print(f"stopped by {self.signal.name}; run the same command again", flush=True)
+            print(f"stopped by {self.signal.name}; run the same command again{purpose}", flush=True)
             sys.exit(128 + self.signal)
 
     @contextlib.contextmanager

@@ -64,10 +64,7 @@ class Trainer:
             )
         if self.interruption.signal is not None:
             self.report()
-            print(
-                f"stopped by {self.interruption.signal.name}; run the same command again to resume"
-            )
-            self.interruption.exit_if_requested()
+            self.interruption.exit_if_requested(" to resume")
 
     def _hooks(self):
         """Returns the hooks of a session; counters and checks of a step come before the saver."""

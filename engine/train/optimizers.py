@@ -288,15 +288,27 @@ def apply_gradients(optimizer, gradients_and_variables, params):
     It runs `UPDATE_OPS`, such as the moving averages of batch norm, applies the gradients,
     increments the global step, and updates the EMA of the weights.
     """
-    global_step = tf.compat.v1.train.get_or_create_global_step()
-    updates = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
     if all(gradient is None for gradient, _ in gradients_and_variables):
         # Those of the gradients that exist are of TPU embeddings, which TPUEstimator applies.
-        with tf.control_dependencies(updates):
-            return ema.add_update(global_step.assign_add(1, read_value=False), params)
+        return count_step(params)
+    global_step = tf.compat.v1.train.get_or_create_global_step()
+    updates = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
     with tf.control_dependencies(updates):
         step = optimizer.apply_gradients(gradients_and_variables, global_step)
     return ema.add_update(step, params)
+
+
+def count_step(params, after=()):
+    """Returns the train op of a step whose gradients are applied elsewhere.
+
+    Like that of `apply_gradients` it runs `UPDATE_OPS`, increments the global step, and updates the
+    EMA of the weights; all of it after the operations `after`.
+    """
+    global_step = tf.compat.v1.train.get_or_create_global_step()
+    updates = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
+    with tf.control_dependencies([*after, *updates]):
+        op = global_step.assign_add(1, read_value=False)
+    return ema.add_update(op, params)
 
 
 class ClippedOptimizer(tf.compat.v1.train.Optimizer):

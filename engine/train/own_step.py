@@ -158,12 +158,8 @@ class _Tools:
         loss_reduction.check(terms)
         variables = tf.compat.v1.global_variables()
         untrained = _names(tf.compat.v1.trainable_variables()) - self._trained
-        updates = tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.UPDATE_OPS)
-        global_step = tf.compat.v1.train.get_or_create_global_step()
-        with tf.control_dependencies([*self._updates, *updates]):
-            op = global_step.assign_add(1, read_value=False)
         return TrainStep(
-            op=ema.add_update(op, params),
+            op=optimizers.count_step(params, self._updates),
             loss=loss_reduction.add(self._losses.values()),
             loss_means=self._means,
             loss_names=tuple(terms),

@@ -16,7 +16,8 @@ from models import registry
 
 MODES = ("train", "eval", "train_and_eval", "continuous_eval", "predict", "export", "check")
 TRAINING_MODES = ("train", "train_and_eval")
-_KEEPS_BEST = ("train_and_eval", "continuous_eval")
+# Modes that evaluate the checkpoints of a training and keep the best one.
+BEST_METRIC_MODES = ("train_and_eval", "continuous_eval")
 
 FLAGS = flags.FLAGS
 TRANSLATION = "translation"
@@ -533,7 +534,7 @@ def _check_one_form(values):
 
 @flags.multi_flags_validator(["mode", "max_eval_examples", "best_metric"])
 def _check_max_eval_examples(values):
-    is_partial = values["max_eval_examples"] and values["mode"] in _KEEPS_BEST
+    is_partial = values["max_eval_examples"] and values["mode"] in BEST_METRIC_MODES
     if is_partial and values["best_metric"]:
         raise flags.ValidationError(
             f"--max_eval_examples={values['max_eval_examples']} cannot select the best checkpoint: "
@@ -551,8 +552,8 @@ flags.register_multi_flags_validator(
 
 # The same as in input_fns.core.caching, which imports TensorFlow.
 _CACHES = ("auto", "memory", "none")
-_EVALUATES_ALL = ("eval", *_KEEPS_BEST)
-_EVALUATING_MODES = ("eval", "train_and_eval", "continuous_eval", "predict")
+_EVALUATES_ALL = ("eval", *BEST_METRIC_MODES)
+_EVALUATING_MODES = (*_EVALUATES_ALL, "predict")
 _BATCH_SIZES = {
     "train": ["train_batch_size"],
     "eval": ["eval_batch_size"],

@@ -17,6 +17,7 @@ from engine.checkpoints import find, metric_direction, recovery, trained_on, war
 from engine.checkpoints.model_dir_lock import BEST_LOCK, TRAIN_LOCK, ModelDirLock
 from engine.cli import early_checks, hparams, pipelines, runtime, startup, unused_flags
 from engine.cli.flags import (
+    BEST_METRIC_MODES,
     FLAGS,
     TRAINING_MODES,
     as_flagfile,
@@ -235,20 +236,27 @@ def _own_split(dataset):
     else that of the training's flags.
     """
     found = results.evaluated_split(FLAGS.model_dir)
-    path = os.path.join(FLAGS.model_dir, "flags.cfg")
-    keeps_best = FLAGS.mode in ("train_and_eval", "continuous_eval")
-    if not found and not keeps_best and folders.is_file(path):
-        found = FLAGS["eval_split"].default
-        with contextlib.suppress(ValueError):  # not a text file: it only repeats the flags
-            given = re.findall("^--eval_splits?=([^,\n]+)", files.read_text(path), re.M)
-            found = given[-1] if given else found
+    if not found and FLAGS.mode not in BEST_METRIC_MODES and folders.is_file(_flags_cfg()):
+        found = _last_in_flags_cfg("--eval_splits?=([^,\n]+)") or FLAGS["eval_split"].default
     return found if found in dataset.splits else eval_splits()[0]
+
+
+def _flags_cfg():
+    """Returns the path of the flags of the training in model_dir."""
+    return os.path.join(FLAGS.model_dir, "flags.cfg")
+
+
+def _last_in_flags_cfg(pattern):
+    """Returns the group of the last line that begins with a regular expression; "" without one."""
+    found = []
+    with contextlib.suppress(ValueError):  # not a text file: it only repeats the flags
+        found = re.findall(f"^{pattern}", files.read_text(_flags_cfg()), re.M)
+    return found[-1] if found else ""
 
 
 def _schedule(dataset, task):
     """Returns the `EvalSchedule` of --eval_every_steps, _epochs or _minutes."""
-    evaluates = FLAGS.mode in ("train_and_eval", "continuous_eval") or task.in_cluster
-    if not evaluates:
+    if FLAGS.mode not in BEST_METRIC_MODES and not task.in_cluster:
         return EvalSchedule()
     if FLAGS.eval_every_epochs is None:
         steps, minutes = Fraction(FLAGS.eval_every_steps or 0), FLAGS.eval_every_minutes or 0.0
@@ -346,12 +354,10 @@ def _order_seed(checkpoint):
     """
     if FLAGS.seed is not None:
         return FLAGS.seed
-    path = os.path.join(FLAGS.model_dir, "flags.cfg")
-    if checkpoint is not None and folders.is_file(path):
-        with contextlib.suppress(ValueError):  # not a text file: it only repeats the flags
-            found = re.findall(f"^{_ORDER_SEED}([0-9]{{1,10}})$", files.read_text(path), re.M)
-            if found:
-                return int(found[-1]) % 2**31
+    if checkpoint is not None and folders.is_file(_flags_cfg()):
+        found = _last_in_flags_cfg(f"{_ORDER_SEED}([0-9]{{1,10}})$")
+        if found:
+            return int(found) % 2**31
     return secrets.randbits(31)
 
 

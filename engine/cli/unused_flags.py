@@ -9,17 +9,23 @@ import os
 
 from common.constants import ANNOTATION_TASKS, TABLE_TASKS
 from common.errors import UsageError
-from engine.cli.flags import FLAGS, MODES, TRAINING_MODES, TRANSLATION, is_of_command_line
+from engine.cli.flags import (
+    BEST_METRIC_MODES,
+    FLAGS,
+    MODES,
+    TRAINING_MODES,
+    TRANSLATION,
+    is_of_command_line,
+)
 
 _SYNTHETIC = "synthetic"
 _CONTINUOUS = "continuous_eval"
 _BUILDS_TRAINING = (*TRAINING_MODES, "check")
-_KEEPS_BEST = ("train_and_eval", _CONTINUOUS)
 # Flags that ask for something that other modes do not do: an error.
 _NEEDS_MODE = {
     "checkpoint": ("eval", "predict", "export"),
-    "early_stop_evals": _KEEPS_BEST,
-    "max_eval_examples": ("eval", *_KEEPS_BEST),
+    "early_stop_evals": BEST_METRIC_MODES,
+    "max_eval_examples": ("eval", *BEST_METRIC_MODES),
     "skip_bad_records": _BUILDS_TRAINING,
     "check_report": ("check",),
     "check_run_steps": ("check",),
@@ -38,10 +44,10 @@ _READ_IN = {
     "save_checkpoints_steps": _BUILDS_TRAINING,  # a TPU has no longer loops
     "iterations_per_loop": _BUILDS_TRAINING,
     **dict.fromkeys(("eval_split", "eval_splits"), tuple(m for m in MODES if m != "train")),
-    "eval_batch_size": ("eval", *_KEEPS_BEST, "check"),
+    "eval_batch_size": ("eval", *BEST_METRIC_MODES, "check"),
     "predict_batch_size": tuple(mode for mode in MODES if mode != "train"),
-    "best_metric": (*_KEEPS_BEST, "check"),
-    **dict.fromkeys(("eval_every_steps", "eval_every_epochs"), _KEEPS_BEST),
+    "best_metric": (*BEST_METRIC_MODES, "check"),
+    **dict.fromkeys(("eval_every_steps", "eval_every_epochs"), BEST_METRIC_MODES),
     "eval_every_minutes": ("train_and_eval",),
     "eval_timeout_secs": (_CONTINUOUS,),
     "export_dir": ("train_and_eval", "export"),
@@ -54,8 +60,6 @@ _OF_EVALUATOR = (
     "eval_batch_size",
     "predict_batch_size",
     "best_metric",
-)
-_OF_EVALUATOR += (
     "eval_every_steps",
     "eval_every_epochs",
     "eval_timeout_secs",

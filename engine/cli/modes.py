@@ -111,9 +111,10 @@ def train_and_eval(estimator, settings, state, input_fns):
                 while start < end and not stop:
                     next_checkpoint = (start // every + 1) * every
                     at = schedule.next_step(start) if schedule.every_steps else next_checkpoint
-                    trainer.train(start, min(at, end))
+                    at = min(at, end)
+                    trainer.train(start, at)
                     gc.collect()
-                    start, stop = min(at, end), evaluate_if_due(min(at, end))
+                    start, stop = at, evaluate_if_due(at)
             else:
                 trainer.train(start, end, [_EvaluatingListener(start, evaluate_if_due)])
             trainer.report()

@@ -22,7 +22,14 @@ from common.params import Ints
 from models.layers import embedding_table
 from models.layers.dropout import dropout
 from models.layers.embedding_table import EmbeddingTable, lookup
-from models.model import Loss, Model, ModelError, check_fractions, check_positive
+from models.model import (
+    Loss,
+    Model,
+    ModelError,
+    check_fractions,
+    check_not_negative,
+    check_positive,
+)
 from models.recommendation.ranking_metrics import RankingMetrics
 
 _STDDEV = 0.05  # of the initial embeddings
@@ -51,9 +58,7 @@ def check_params(params):
     """Raises `ModelError` for a value out of range."""
     check_fractions(params, "dropout", "embedding_dropout")
     check_positive(params, "num_users", "num_items", "num_negatives", "ranking_k")
-    for name in ("gmf_size", "mlp_size", "embedding_l2", "tpu_embedding_rows"):
-        if params[name] < 0:
-            raise ModelError(f"{name}={params[name]} must not be below 0")
+    check_not_negative(params, "gmf_size", "mlp_size", "embedding_l2", "tpu_embedding_rows")
     if not params["gmf_size"] and not params["mlp_size"]:
         raise ModelError("gmf_size=0 and mlp_size=0 leave no network. Set one of them")
     check_positive(params, "hidden_units")

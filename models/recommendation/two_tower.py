@@ -23,7 +23,14 @@ from common.params import Ints
 from models.layers import device, embedding_table
 from models.layers.dropout import dropout
 from models.layers.embedding_table import EmbeddingTable, lookup
-from models.model import Loss, Model, ModelError, check_fractions, check_positive
+from models.model import (
+    Loss,
+    Model,
+    ModelError,
+    check_fractions,
+    check_not_negative,
+    check_positive,
+)
 from models.recommendation.ranking_metrics import RankingMetrics
 
 _MASKED = -1e9  # logit of a column that is no candidate
@@ -53,9 +60,7 @@ def check_params(params):
     """Raises `ModelError` for a value out of range."""
     check_fractions(params, "dropout")
     check_positive(params, "num_users", "num_items", "embedding_size", "temperature", "ranking_k")
-    for name in ("embedding_l2", "tpu_embedding_rows"):
-        if params[name] < 0:
-            raise ModelError(f"{name}={params[name]} must not be below 0")
+    check_not_negative(params, "embedding_l2", "tpu_embedding_rows")
     check_positive(params, "tower_units")
     if params["num_negatives"]:
         raise ModelError(

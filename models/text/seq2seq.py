@@ -16,7 +16,14 @@ import tensorflow as tf
 
 from common.constants import EOS, PAD
 from models.layers.losses import cross_entropy
-from models.model import Loss, Model, ModelError, check_fractions, check_positive
+from models.model import (
+    Loss,
+    Model,
+    ModelError,
+    check_fractions,
+    check_not_negative,
+    check_positive,
+)
 
 
 def default_params():
@@ -39,8 +46,7 @@ def check_params(params):
             f"beam_size={params['beam_size']} must be at most half of the vocabulary of "
             f"{params['vocab_size']}"
         )
-    if params["length_penalty"] < 0:
-        raise ModelError(f"length_penalty={params['length_penalty']} must not be below 0")
+    check_not_negative(params, "length_penalty")
 
 
 def unused_params(params):

@@ -22,8 +22,28 @@ from input_fns.image.sources import decoded_images
 _KIND = labelled_rows.Kind("image", "image_column", decoded_images.EXTENSIONS)
 
 
+class ImageSplit(RawSplit):
+    """A split of image files with `options`; without `labels` it can only be predicted."""
+
+    @property
+    def has_labels(self) -> bool:
+        """False if the split can only be predicted."""
+        return self.labels is not None
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the pixels or of the files."""
+        if self.options.image_size is None:
+            return self._num_file_bytes()
+        return len(self) * int(np.prod(self.options.image_size)) * self.options.channels
+
+    def _num_file_bytes(self) -> int:
+        """Returns about the bytes of the files."""
+        raise NotImplementedError
+
+
 @dataclasses.dataclass(frozen=True)
-class ImageFiles(RawSplit):
+class ImageFiles(ImageSplit):
     """A split of image files.
 
     Attributes:
@@ -40,16 +60,7 @@ class ImageFiles(RawSplit):
     labels: np.ndarray | None = None
     groups: np.ndarray | None = None
 
-    @property
-    def has_labels(self) -> bool:
-        """False if the split can only be predicted."""
-        return self.labels is not None
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of the pixels or of the files."""
-        if self.options.image_size is not None:
-            return len(self) * int(np.prod(self.options.image_size)) * self.options.channels
+    def _num_file_bytes(self):
         # From a sample: a stat of a million files on gs:// takes an hour.
         sample = self.paths[:: max(1, len(self) // 1000)]
         return mean_file_size(sample) * len(self)

@@ -14,17 +14,17 @@ import tensorflow as tf
 
 from input_fns import DataError
 from input_fns.convert.options import Options
-from input_fns.convert.source import Broken, RawDataset, RawSplit, Row
+from input_fns.convert.source import Broken, RawDataset, Row
 from input_fns.convert.split_names import split_names
 from input_fns.image.sources import decoded_images
-from input_fns.image.sources.image_files import to_row
+from input_fns.image.sources.image_files import ImageSplit, to_row
 
 PREFIX = "tfds:"
 _UNLABELLED = -1  # in test splits of contests, such as ImageNet
 
 
 @dataclasses.dataclass(frozen=True)
-class TfdsSplit(RawSplit):
+class TfdsSplit(ImageSplit):
     """A stream of image files from a builder."""
 
     KEYS = ("indices", "labels")
@@ -35,16 +35,7 @@ class TfdsSplit(RawSplit):
     indices: np.ndarray
     labels: np.ndarray | None = None
 
-    @property
-    def has_labels(self) -> bool:
-        """False if the split can only be predicted."""
-        return self.labels is not None
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of the pixels, or of the split's files."""
-        if self.options.image_size is not None:
-            return len(self) * int(np.prod(self.options.image_size)) * self.options.channels
+    def _num_file_bytes(self):
         whole = self.builder.info.splits[self.split]
         return whole.num_bytes * len(self) // whole.num_examples
 

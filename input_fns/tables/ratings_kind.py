@@ -12,7 +12,7 @@ from input_fns.core.dataset_parts import Feature, listed
 from input_fns.core.json_fields import field, file_name, integer, integer_in, named
 from input_fns.kinds import Kind
 
-_NUM_NEGATIVES = 99  # of the evaluation of synthetic data (He et al. 2017, arXiv:1708.05031)
+EVALUATION_NEGATIVES = 99  # of each evaluation row (He et al. 2017, arXiv:1708.05031)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Ratings(Kind):
     def synthetic(cls, shapes):
         """Returns interactions of users and items."""
         index = Feature("raw", "int32", ())
-        kind = cls(*shapes.tables, _NUM_NEGATIVES, "", "", {})
+        kind = cls(*shapes.tables, EVALUATION_NEGATIVES, "", "", {})
         return kinds.synthetic_dataset({"user": index, "item": index}, kind=kind)
 
     def random_examples(self, pipeline, size, seed):

@@ -25,11 +25,9 @@ from input_fns import DataError
 from input_fns.convert.options import Options
 from input_fns.convert.source import RawDataset, RawSplit, Row, content_name
 from input_fns.dataset_info import Feature
-from input_fns.tables.ratings_kind import Ratings
+from input_fns.tables.ratings_kind import EVALUATION_NEGATIVES, Ratings
 from input_fns.tables.sources import ratings_table
 
-# Negatives of each evaluation row (He et al. 2017, arXiv:1708.05031).
-NUM_NEGATIVES = 99
 _MIN_ITEMS = 3  # of a user with evaluation rows
 _FEATURES = {"user": Feature("raw", "int32", ()), "item": Feature("raw", "int32", ())}
 _DUPLICATES = "earlier interactions of the same user and item"
@@ -43,11 +41,6 @@ class RawRatings(RawSplit):
 
     users: np.ndarray
     items: np.ndarray
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of the indices."""
-        return self.users.nbytes + self.items.nbytes
 
     def read(self, i: int) -> Row:
         """Returns the row of an interaction."""
@@ -100,7 +93,7 @@ def read(options: Options) -> RawDataset:
     ratings = Ratings(
         num_users=len(found.user_ids),
         num_items=len(order),
-        num_negatives=NUM_NEGATIVES,
+        num_negatives=EVALUATION_NEGATIVES,
         users=add("users.txt", "".join(f"{name}\n" for name in found.user_ids).encode()),
         items=add("items.txt", "".join(lines).encode()),
         negatives=negatives,
@@ -122,18 +115,18 @@ def draw_negatives(
       seed: seed of `np.random.default_rng`.
 
     Returns:
-      int32 `[size, NUM_NEGATIVES]`, without repetition in a row; -1 at the end of the row of a user
-      with fewer items left.
+      int32 `[size, EVALUATION_NEGATIVES]`, without repetition in a row; -1 at the end of the row of
+      a user with fewer items left.
     """
     random = np.random.default_rng(seed)
     order = np.lexsort((items, users))
     users, items = users[order], items[order]
     begins, ends = (np.searchsorted(users, rows, side=side) for side in ("left", "right"))
-    found = np.full([len(rows), NUM_NEGATIVES], -1, "<i4")
+    found = np.full([len(rows), EVALUATION_NEGATIVES], -1, "<i4")
     for row, begin, end in zip(found, begins, ends):
         positives = items[begin:end]
         num_left = num_items - len(positives)
-        numbers = random.choice(num_left, min(NUM_NEGATIVES, num_left), replace=False)
+        numbers = random.choice(num_left, min(EVALUATION_NEGATIVES, num_left), replace=False)
         # Number n is the n-th item that is not a positive.
         skipped = np.searchsorted(positives - np.arange(len(positives)), numbers, side="right")
         row[: len(numbers)] = numbers + skipped

@@ -263,6 +263,9 @@ def _box_labels(max_boxes: int) -> dict[str, Feature]:
     }
 
 
+BOX_LABELS = tuple(_box_labels(0))  # names, in the order of dataset.json
+
+
 def _read_ids(value: Any, where: str) -> tuple[int | str, ...]:
     """Returns a list of different ids, integers or text."""
     found = items(value, where, _read_id)

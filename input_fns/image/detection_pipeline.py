@@ -29,7 +29,6 @@ from input_fns.dataset_info import Feature
 from input_fns.image import images
 from input_fns.image.annotated_pipeline import AnnotatedPipeline
 
-LABELS = ("boxes", "classes", "is_crowd", "areas", "image_id")
 _PADDING = -1
 _NOT_FINITE = "a box in the shards is infinite or not a number"
 
@@ -104,7 +103,7 @@ class DetectionPipeline(AnnotatedPipeline):
         """Yields NumPy `(features, labels)` batches, as stored.
 
         Features are `{"image": files [n], or uint8 [n, height, width, channels]}`. Labels are
-        `LABELS`, with boxes in pixels of the original images.
+        `annotated_kind.BOX_LABELS`, with boxes in pixels of the original images.
         """
         return records.iterate(lambda: self.stored(split).rebatch(batch_size))
 

@@ -15,11 +15,10 @@ from input_fns import DataError
 from input_fns.convert.options import Options
 from input_fns.convert.source import RawDataset, content_name
 from input_fns.dataset_info import LeftOut
-from input_fns.image.annotated_kind import Annotations
+from input_fns.image.annotated_kind import BOX_LABELS, Annotations
 from input_fns.image.sources import boxes, mask_files
 from input_fns.image.sources.annotated_images import Boxes, ImagesWithBoxes, ImagesWithMasks
 
-LABELS_OF_BOXES = ("boxes", "classes", "is_crowd", "areas", "image_id")
 # More boxes in one image are rather an error than objects: the rows of all examples get as long.
 _MAX_BOXES = 1024
 _ABOVE_MAX = "above max_boxes"
@@ -79,7 +78,7 @@ def with_boxes(
         (),
         splits,
         files=files,
-        labels=LABELS_OF_BOXES,
+        labels=BOX_LABELS,
         properties=properties,
         kind=Annotations("detection", tuple(class_names), max_boxes, {}),
         left_out=left_out,

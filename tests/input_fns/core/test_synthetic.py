@@ -8,7 +8,8 @@ from common.constants import ANNOTATION_TASKS, WORDPIECE_TASKS
 from input_fns import dataset_info, kinds
 from input_fns.core.synthetic import SyntheticPipeline
 from input_fns.image import augment
-from input_fns.image.detection_pipeline import LABELS, DetectionPipeline
+from input_fns.image.annotated_kind import BOX_LABELS
+from input_fns.image.detection_pipeline import DetectionPipeline
 from input_fns.image.image_pipeline import ImagePipeline
 from input_fns.image.segmentation_pipeline import SegmentationPipeline
 from input_fns.kinds import SyntheticShapes
@@ -130,7 +131,7 @@ def test_random_boxes_have_an_area_within_the_image():
     made = SyntheticPipeline(DetectionPipeline(data))
     features, labels = next(made.host_examples("test", 5))
     assert features["image_id"].tolist() == [0, 1, 2, 3, 4]
-    assert set(labels) == set(LABELS)
+    assert set(labels) == set(BOX_LABELS)
     y0, x0, y1, x1 = np.moveaxis(labels["boxes"], -1, 0)
     assert (y1 > y0).all()
     assert (x1 > x0).all()

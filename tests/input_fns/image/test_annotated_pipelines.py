@@ -11,7 +11,8 @@ from PIL import Image
 from input_fns import DataError
 from input_fns.core import serving
 from input_fns.image import augment
-from input_fns.image.detection_pipeline import LABELS, DetectionPipeline
+from input_fns.image.annotated_kind import BOX_LABELS
+from input_fns.image.detection_pipeline import DetectionPipeline
 from input_fns.image.segmentation_pipeline import SegmentationPipeline
 from tests import annotated_data, shapes_data
 from tests.marks import slow
@@ -209,7 +210,7 @@ def test_masks_stay_on_their_objects_in_training(pipeline, session):
 def test_host_metrics_get_the_boxes_of_the_original_images(pipeline):
     batches = list(pipeline("detection").host_examples("train", 4))
     assert [len(features["image"]) for features, _ in batches] == [4, 4, 3]
-    labels = {name: np.concatenate([found[name] for _, found in batches]) for name in LABELS}
+    labels = {name: np.concatenate([found[name] for _, found in batches]) for name in BOX_LABELS}
     for i, drawing in enumerate(DRAWINGS):
         for name, value in annotated_data.stored(drawing, i).items():
             assert labels[name].dtype == value.dtype

@@ -55,12 +55,7 @@ class Audio(Kind):
     def check(self, data):
         """Raises DataError if the features are not recordings with classes or transcripts."""
         has_text = bool(self.vocabulary)
-        needed = {
-            "waveform": Feature("raw", "int16", (self.max_samples,)),
-            "num_samples": Feature("raw", "int32", ()),
-        }
-        if has_text:
-            needed["tokens"] = Feature("raw", "int32", (self.max_tokens,))
+        needed = stored_features(self.max_samples, self.max_tokens)
         if data.features != needed or data.labels != ("tokens",) * has_text:
             raise DataError(
                 f"features must be {', '.join(needed)}, raw, as audio needs, and tokens a label"
@@ -108,14 +103,10 @@ class Audio(Kind):
     def synthetic(cls, shapes):
         """Returns recordings with classes, or with transcripts if there is a vocabulary."""
         _, max_samples, vocab_size, max_tokens = shapes.audio
-        features = {
-            "waveform": Feature("raw", "int16", (max_samples,)),
-            "num_samples": Feature("raw", "int32", ()),
-        }
+        features = stored_features(max_samples, max_tokens)
         if not vocab_size:
             kind, names = cls(*shapes.audio[:2]), kinds.class_names(shapes.classes)
             return kinds.synthetic_dataset(features, names, kind=kind)
-        features["tokens"] = Feature("raw", "int32", (max_tokens,))
         kind = cls(*shapes.audio[:2], "none", vocab_size, max_tokens)
         return kinds.synthetic_dataset(features, labels=("tokens",), kind=kind)
 
@@ -144,3 +135,14 @@ class Audio(Kind):
             start = np.random.default_rng(seed).random([size, count, 1], np.float32)
             features[name] = np.concatenate([start, start + np.float32(0.1)], axis=2)
         return features, labels
+
+
+def stored_features(max_samples: int, max_tokens: int) -> dict[str, Feature]:
+    """Returns the features of a recording, without a transcript if `max_tokens` is 0."""
+    features = {
+        "waveform": Feature("raw", "int16", (max_samples,)),
+        "num_samples": Feature("raw", "int32", ()),
+    }
+    if max_tokens:
+        features["tokens"] = Feature("raw", "int32", (max_tokens,))
+    return features

@@ -9,15 +9,14 @@ import math
 import numpy as np
 
 from common.names import printable
-from input_fns.audio.kind import Audio
+from input_fns.audio.kind import Audio, stored_features
 from input_fns.audio.sources import audio_files, compressed_audio
 from input_fns.audio.sources.audio_files import Segment
 from input_fns.convert.options import Options
 from input_fns.convert.source import Broken, RawSplit, Row
-from input_fns.dataset_info import Feature
 from input_fns.image.sources.image_files import name_in
 
-# What can be read here.
+# Extensions of the recordings that can be read.
 EXTENSIONS = (".wav", *(compressed_audio.EXTENSIONS if compressed_audio.is_available() else ()))
 
 
@@ -60,13 +59,8 @@ class Recordings(RawSplit):
 
     @functools.cached_property
     def _features(self):
-        features = {
-            "waveform": Feature("raw", "int16", (max_samples(self.options),)),
-            "num_samples": Feature("raw", "int32", ()),
-        }
-        if self.tokens is not None:
-            features["tokens"] = Feature("raw", "int32", self.tokens.shape[1:])
-        return features
+        max_tokens = 0 if self.tokens is None else self.tokens.shape[1]
+        return stored_features(max_samples(self.options), max_tokens)
 
     @functools.cached_property
     def _has_parts(self):

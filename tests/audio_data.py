@@ -10,6 +10,7 @@ from input_fns.convert import writer
 from input_fns.convert.options import Options
 
 RATE = 8000
+SAMPLES = np.random.default_rng(0).uniform(-0.9, 0.9, [101, 2])
 
 
 def wav(samples, rate=RATE, bits=16, is_float=False, extensible=False, extra=b""):
@@ -44,6 +45,13 @@ def wav(samples, rate=RATE, bits=16, is_float=False, extensible=False, extra=b""
         head = struct.pack("<H", tag) + head
     chunks = chunk(b"fmt ", head) + extra + chunk(b"data", data)
     return b"RIFF" + struct.pack("<I", 4 + len(chunks)) + b"WAVE" + chunks
+
+
+def changed(place, kind, value):
+    """Returns the WAV file of `SAMPLES` with another number, of a `struct` format, at a place."""
+    content = bytearray(wav(SAMPLES))
+    struct.pack_into(kind, content, place, value)
+    return bytes(content)
 
 
 def chunk(kind, content):

@@ -9,8 +9,8 @@ import tensorflow as tf
 from input_fns.audio import wav_ops
 from input_fns.audio.sources import audio_files
 from tests import audio_data
+from tests.audio_data import SAMPLES, changed
 
-SAMPLES = np.random.default_rng(0).uniform(-0.9, 0.9, [101, 2])
 FORMATS = [(8, False), (16, False), (24, False), (32, False), (32, True)]
 RATE = 8000
 pytestmark = pytest.mark.usefixtures("eager")
@@ -81,12 +81,6 @@ def test_rf64(tmp_path, decode):
     unknown = struct.pack("<I", 2**32 - 1)
     content = b"RF64" + unknown + b"WAVE" + sizes + samples[12:40] + unknown + samples[44:]
     check(tmp_path, decode, content + audio_data.chunk(b"LIST", b"behind"))
-
-
-def changed(place, kind, value):
-    content = bytearray(audio_data.wav(SAMPLES))
-    struct.pack_into(kind, content, place, value)
-    return bytes(content)
 
 
 INVALID = {

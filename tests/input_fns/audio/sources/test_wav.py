@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from input_fns.audio.sources import audio_files, wav
 from tests import audio_data
+from tests.audio_data import SAMPLES, changed
 
-SAMPLES = np.random.default_rng(0).uniform(-0.9, 0.9, [101, 2])
 FORMATS = [(8, False), (16, False), (24, False), (32, False), (32, True), (64, True)]
 
 
@@ -54,12 +54,6 @@ def test_a_chunk_of_odd_size_without_padding(size):
     extra = audio_data.chunk(b"LIST", b"x" * size)[:-1]
     content = audio_data.wav(SAMPLES, extra=extra)
     np.testing.assert_array_equal(decode(content), decode(audio_data.wav(SAMPLES)))
-
-
-def changed(place, kind, value):
-    content = bytearray(audio_data.wav(SAMPLES))
-    struct.pack_into(kind, content, place, value)
-    return bytes(content)
 
 
 HOSTILE = {

@@ -1,5 +1,6 @@
 """COCO JSON: boxes for detection, polygons and run lengths for segmentation."""
 
+import functools
 import io
 import json
 import os
@@ -39,19 +40,9 @@ def change(shapes):
 
 
 @pytest.fixture
-def read_boxes(read, shapes):
-    """Reads the folder for detection: rows of train and what was corrected and left out."""
-
-    def read_split(**options):
-        raw = read("coco", **{"source": shapes, "task": "detection", **options})
-        rows = list(raw.splits["train"])
-        notes = Notes()
-        for row in rows:
-            notes.corrected.update(row.notes.corrected)
-            notes.left_out.update(row.notes.left_out)
-        return raw, rows, notes
-
-    return read_split
+def read_boxes(read_detection, shapes):
+    """Reads the folder; see `read_detection`."""
+    return functools.partial(read_detection, "coco", source=shapes)
 
 
 def decoded(row):

@@ -1,5 +1,6 @@
 """Pascal VOC: boxes in XML for detection, palette masks for segmentation."""
 
+import functools
 import io
 import os
 import pathlib
@@ -12,7 +13,6 @@ from PIL import Image
 
 from input_fns import DataError
 from input_fns.image.sources import boxes, voc_xml
-from input_fns.image.sources.boxes import Notes
 from tests import shapes_data
 from tests.marks import slow
 
@@ -32,19 +32,9 @@ def shapes(tmp_path):
 
 
 @pytest.fixture
-def read_boxes(read, shapes):
-    """Reads the folder for detection: rows of train, and what was corrected and left out."""
-
-    def read_split(**options):
-        raw = read("voc", **{"source": shapes, "task": "detection", **options})
-        rows = list(raw.splits["train"])
-        notes = Notes()
-        for row in rows:
-            notes.corrected.update(row.notes.corrected)
-            notes.left_out.update(row.notes.left_out)
-        return raw, rows, notes
-
-    return read_split
+def read_boxes(read_detection, shapes):
+    """Reads the folder; see `read_detection`."""
+    return functools.partial(read_detection, "voc", source=shapes)
 
 
 def labels(row, name):

@@ -1,6 +1,6 @@
 """Kinds of data: everything that differs between images, texts, tables and recordings.
 
-A new kind is a subclass of `Kind` in a file of its own, such as `audio/kind.py`, and a line of
+A new kind is a subclass of `Kind` in a separate file, such as `audio/kind.py`, and a line of
 `KINDS`. A start imports the kind of its data set only, so such a file imports pipelines, TensorFlow
 and optional dependencies inside of its methods.
 """
@@ -46,7 +46,7 @@ _KINDS_OF_TASKS = {
 
 @dataclasses.dataclass(frozen=True)
 class PipelineOptions:
-    """What a run asks of its pipeline: values of the flags with these names.
+    """Options of the pipeline of a run: values of the flags with these names.
 
     Attributes:
       cache: "auto", "memory", "none", or a local folder; see `core.caching`.
@@ -182,7 +182,7 @@ class Kind:
         return []
 
     def contact_sheet(self, data: DatasetInfo) -> tuple[str, bytes] | None:
-        """Returns a PNG file of some examples, and what it shows; None for what is no image."""
+        """Returns a PNG file of some examples, and what it shows; None without images."""
         image = data.features.get("image")
         if not data.num_classes or image is None or len(image.shape) != 3:
             return None

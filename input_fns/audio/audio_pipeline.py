@@ -7,7 +7,7 @@ The model gets, for training, evaluation and prediction:
     label        class, int32 [batch]; or with transcripts:
     tokens       label, int32 [batch, max_tokens], characters from 1, padded with 0
 
-Training may add "time_masks", "mel_masks" and "mel_shift"; see `augment.audio`.
+Training may add "time_masks", "mel_masks" and "mel_shift"; see `audio.augment`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Numbers of the WAV format that `wav_ops` and `convert.wav` share."""
+"""Numbers of the WAV format that `wav_ops` and `sources.wav` share."""
 
 INTEGER, FLOAT, EXTENSIBLE = 1, 3, 0xFFFE  # format tags
 # The last 14 bytes of a GUID whose first 2 bytes are a format tag.

@@ -1,4 +1,4 @@
-"""Decodes WAV files as TensorFlow ops, for a SavedModel. `convert.wav` reads the same files.
+"""Decodes WAV files as TensorFlow ops, for a SavedModel. `sources.wav` reads the same files.
 
 `tf.audio.decode_wav` knows neither WAVEFORMATEXTENSIBLE nor streams nor other widths than 16 bits.
 """
@@ -101,7 +101,7 @@ def _find_samples(content):
     with _checked(is_found & (_length(form) >= 16), "a WAV file has no samples"):
         left = length - place
     size = tf.where(tf.equal(size, 2**32 - 1) & (long_size > 0), long_size, size)
-    # As in `convert.wav`: the writer of a stream did not know its size.
+    # As in `sources.wav`: the writer of a stream did not know its size.
     is_open = tf.equal(size, 0) & (_number(_part(content, 4, 4)) + 8 < length)
     is_stream = is_open | ((size >= wav_format.STREAM_SIZE) & (size > left))
     return place, form, tf.where(is_stream, left, size)

@@ -57,7 +57,7 @@ class ShardTask:
 
 @dataclasses.dataclass
 class ShardResult:
-    """What a shard has; results of a split are merged in the order of their tasks.
+    """Contents of a shard; results of a split are merged in the order of their tasks.
 
     Attributes:
       split: name of the split.

@@ -224,7 +224,7 @@ def _names(value: Any, where: str) -> dict[str, list[str]]:
 
 @dataclasses.dataclass
 class LeftOut:
-    """What the source of a data set holds that is not an example.
+    """Files, rows and annotations of the source of a data set that are not examples.
 
     Attributes:
       counts: number of files, rows or annotations, by reason.

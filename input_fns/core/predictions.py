@@ -1,4 +1,4 @@
-"""What `--mode=predict` reads and writes: the examples of a data set, and their predictions.
+"""Examples that `--mode=predict` reads, and writers of their predictions.
 
 A kind of data with another form of output has a `PredictionWriter`, which `prediction_writer` of
 its pipeline returns. A pipeline that reads `--input` names a function of the path and the pipeline

@@ -1,4 +1,4 @@
-"""Random examples at no input cost, in the place of those of a data set: the highest throughput."""
+"""Random examples at no input cost, instead of those of a data set: the highest throughput."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """From questions and contexts to windows of tokens, and back to answers, in a graph.
 
 Programs that load such a graph must `import tensorflow_text` first. The windows are those of
-`convert.squad_windows`.
+`sources.squad_windows`.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def _words(pieces, others):
 
 
 def of_tokens(sample: Sample, ids: np.ndarray, pieces: Pieces, side: str = "") -> Iterator[Anomaly]:
-    """Yields texts of which the vocabulary does not know many words.
+    """Yields texts with many words that the vocabulary does not know.
 
     Args:
       sample: the examples.

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 # Aspect ratio (Szegedy et al. 2015, arXiv:1409.4842, section 6).
 _LARGEST_RATIO = 4 / 3
-# Of `box_crop`; the ratio is relative to that of the image.
+# For `box_crop`; the ratio is relative to that of the image.
 _TRIALS, _SMALLEST_SIDE, _LARGEST_CHANGE = 40, 0.3, 2.0
 BOX_CROP_NUMBERS = 1 + 4 * _TRIALS
 

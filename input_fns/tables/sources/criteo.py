@@ -10,7 +10,7 @@ before them in "validation", and the others in "train". By default each of both 
 rows, half of the last of seven days, as in DLRM (Naumov et al. 2019, arXiv:1906.00091).
 
 A number x is stored as log(1 + x), a missing or negative one as 0. A category is stored as a row of
-its embedding table: see `dataset_parts.Clicks`. The vocabulary has the values of "train".
+its embedding table: see `clicks_kind.Clicks`. The vocabulary has the values of "train".
 
 The file is read three times, in blocks: memory holds a block of rows, 1 byte per row and 8 bytes
 per distinct value.

@@ -41,7 +41,7 @@ def draft(task: str, has_pairs: bool, left_out: dict[str, dict[str, int]]) -> Wo
     """Returns metadata that `encode` completes.
 
     Args:
-      task: one of `dataset_parts.TASKS`.
+      task: one of `common.constants.WORDPIECE_TASKS`.
       has_pairs: whether an example has two texts.
       left_out: `{split: {reason: number of texts}}`.
     """

@@ -27,7 +27,7 @@ _EXTENSIONS = (".json",)
 
 @dataclasses.dataclass(frozen=True)
 class RawQuestions(RawSplit):
-    """Questions; `squad_windows.encode` turns them into a `RawSplit`.
+    """Questions; `squad_encode.encode` turns them into a `RawSplit`.
 
     Attributes:
       path: path of the file.

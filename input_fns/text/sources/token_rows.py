@@ -26,7 +26,7 @@ _ENCODE_AT_ONCE = 10_000
 
 
 class StoredTokens(NamedTuple):
-    """What rows need of a tokenizer, which has millions of bytes to send to a process."""
+    """Values of a tokenizer that rows need; it has millions of bytes to send to a process."""
 
     dtype: str
     vocab_size: int

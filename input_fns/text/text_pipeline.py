@@ -88,11 +88,12 @@ class TextPipeline(RecordPipeline):
 
     def _longest_first(self, split, max_examples):
         # An evaluation needs the rows twice, for the model and for the host metrics.
-        if split not in self._sorted_rows:
+        key = split, max_examples
+        if key not in self._sorted_rows:
             rows = self.stored_rows(split, max_examples)
             order = translations.longest_first(rows["source"])
-            self._sorted_rows[split] = {name: array[order] for name, array in rows.items()}
-        return self._sorted_rows[split]
+            self._sorted_rows[key] = {name: array[order] for name, array in rows.items()}
+        return self._sorted_rows[key]
 
     def split_examples(self, split: str) -> translations.Sentences:
         """Returns the sentences of a split to predict."""

@@ -82,6 +82,11 @@ def test_host_examples_are_read_once_and_in_the_order_of_the_model(pipeline, ses
     assert reads == ["test"]
 
 
+def test_host_examples_of_several_numbers_of_rows(pipeline):
+    for count in (3, 5, 0):
+        assert len(list(pipeline.host_examples("test", 1, count))) == (count or 11)
+
+
 def test_a_pipeline_with_other_data_reads_again(pipeline):
     assert len(list(pipeline.host_examples("test", 1))) == 11
     validation = {"test": pipeline.data.splits["validation"]}

@@ -11,9 +11,10 @@ import tensorflow as tf
 from tensorflow.compiler.xla import xla_data_pb2
 from tensorflow.compiler.xla.service import hlo_pb2
 
-from tpu.check import compiler, cost, graph_builder, hlo
+from tpu.check import compiler, cost, graph_builder
 from tpu.connect import topology
 from tpu.connect.topology import Topology
+from tpu.graph import hlo
 
 _ITEM_BYTES = {xla_data_pb2.F32: 4, xla_data_pb2.BF16: 2}
 
@@ -64,9 +65,10 @@ def lower(path: str, estimator, input_fn, mode: str, found: Topology) -> None:
       mode: "train" or "eval".
       found: the slice.
     """
-    step = graph_builder.build_step(estimator, input_fn, mode, found, True)
+    checked = graph_builder.CheckedMode(estimator, input_fn, mode, found)
+    step = graph_builder.build_once(checked, control_flow_v2=True)
     with open(path, "wb") as file:
-        file.write(hlo.lower(*step))
+        file.write(hlo.lower(step.graph, step.program).module)
 
 
 def print_rows(step: str, found: Topology, programs: dict[str, str]) -> None:

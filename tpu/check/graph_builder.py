@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import traceback
-import types
 from collections.abc import Callable
 from typing import NamedTuple
 from unittest import mock
 
 import tensorflow as tf
-from tensorflow.python.ops import control_flow_ops, control_flow_util
-from tensorflow.python.tpu import tpu_system_metadata, training_loop
+from tensorflow.python.tpu import tpu_system_metadata
 from tensorflow_estimator.python.estimator.tpu import error_handling, tpu_context, tpu_estimator
 
 from tpu.check import explanations, spec_errors
 from tpu.connect.topology import Topology
 from tpu.emulator import discovery
-from tpu.graph import gradients
+from tpu.graph import gradients, single_step
 from tpu.graph.replicated_graph import ReplicatedGraph
 
 ModeKeys = tf.estimator.ModeKeys
@@ -138,9 +136,7 @@ def build_once(checked: CheckedMode, control_flow_v2: bool = False) -> BuiltStep
     Raises:
       Any exception of TPUEstimator, input_fn or model_fn.
     """
-    # Its module is replaced, not the function, which model_fn may use.
-    loops = types.SimpleNamespace(while_loop=_once)
-    with mock.patch.object(training_loop, "while_loop_tf", loops), _control_flow(control_flow_v2):
+    with single_step.single_steps(control_flow_v2):
         graph, spec = build(checked)
     return BuiltStep(graph, ReplicatedGraph(graph.get_operations()), spec)
 
@@ -152,97 +148,6 @@ def is_in_step(error: BaseException) -> bool:
     names = [
         frame.f_code.co_name
         for frame, _ in traceback.walk_tb(error.__traceback__)
-        if frame.f_code.co_filename in (__file__, tpu_estimator.__file__)
+        if frame.f_code.co_filename in (single_step.__file__, tpu_estimator.__file__)
     ]
-    return "_once" in names and "_invoke_input_fn_and_record_structure" not in names
-
-
-class _LoopContext(control_flow_ops.ControlFlowContext):
-    """Looks like the context of the training loop, but adds no operations.
-
-    TensorFlow builds some operations differently inside a loop: `dynamic_rnn`, for example, caches
-    variables only outside of one.
-    """
-
-    back_prop = True
-    parallel_iterations = 1
-    swap_memory = False
-    maximum_iterations = None
-    grad_state = None  # a conditional's gradient asks for it
-
-    def __init__(self):
-        super().__init__()
-        self._name = "training_loop"
-
-    def IsWhileContext(self):  # noqa: N802
-        return True
-
-    def GetWhileContext(self):  # noqa: N802
-        return self
-
-    def GetControlPivot(self):  # noqa: N802
-        return self._outer_context.GetControlPivot() if self._outer_context else None
-
-    def AddOp(self, op):  # noqa: N802
-        if self._outer_context:
-            self._outer_context.AddOp(op)
-
-    def AddInnerOp(self, op):  # noqa: N802
-        if self._outer_context:
-            self._outer_context.AddInnerOp(op)
-
-    def AddValue(self, value):  # noqa: N802
-        return self._outer_context.AddValue(value) if self._outer_context else value
-
-    def to_control_flow_context_def(self, context_def, export_scope=None):
-        raise NotImplementedError
-
-
-@contextlib.contextmanager
-def _control_flow(version_2):
-    """A context manager that sets the version of control flow, but not for the host's part."""
-    flag = (control_flow_util, "ENABLE_CONTROL_FLOW_V2")
-    of_program = getattr(*flag)
-
-    def keep(original):
-        def kept(*args, **kwargs):
-            with mock.patch.object(*flag, of_program):
-                return original(*args, **kwargs)
-
-        return kept
-
-    on_host = (
-        (tpu_estimator._InputPipeline, "_invoke_input_fn_and_record_structure"),
-        (tpu_estimator._OutfeedHostCall, "create_tpu_hostcall"),
-    )
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.object(*flag, version_2))
-        for owner, name in on_host:
-            stack.enter_context(mock.patch.object(owner, name, keep(getattr(owner, name))))
-        yield
-
-
-def _once(condition, body, loop_vars, name=None, parallel_iterations=None):
-    """Replaces the `tf.while_loop` of `training_loop.while_loop`: runs the body once."""
-    del condition, name, parallel_iterations
-    loop = _LoopContext()
-    values = [tf.convert_to_tensor(value) for value in loop_vars]
-    loop.Enter()
-    try:
-        results = body(*values)
-        results = list(results) if isinstance(results, (list, tuple)) else [results]
-        results = [tf.identity(result) for result in results]
-    finally:
-        loop.Exit()
-    for value, result in zip(values, results):
-        if (
-            not value.shape.is_compatible_with(result.shape)
-            or value.shape.rank != result.shape.rank
-        ):
-            raise ValueError(
-                f"the training loop of TPUEstimator carries a tensor of shape {value.shape}, which "
-                f"is {result.shape} after a step: the loss must be a scalar"
-            )
-    for result in results:  # as the Exit of a loop
-        result.op._set_control_flow_context(loop.outer_context)
-    return results
+    return "build_step" in names and "_invoke_input_fn_and_record_structure" not in names

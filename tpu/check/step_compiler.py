@@ -7,10 +7,10 @@ import math
 
 from tensorflow.python.ops import control_flow_util
 
-from tpu.check import compiler, cost, explanations, graph_builder, hlo
+from tpu.check import compiler, cost, explanations, graph_builder
 from tpu.check.compiler import CompilerUnavailableError
 from tpu.findings import ERROR, WARNING, user_line
-from tpu.graph import tpu_kernels
+from tpu.graph import hlo, tpu_kernels
 
 LOWERED = "XLA"  # stage
 # Errors after which XLA surely fails as well.
@@ -108,7 +108,7 @@ class StepCompiler:
             if built is None:
                 return None, None
         try:
-            hlo_module = hlo.lower(built.graph, built.program)
+            hlo_module = hlo.lower(built.graph, built.program).module
             self._stages.ran.add(LOWERED)
         except NotImplementedError as error:
             self._stages.skip(f"XLA and the TPU compiler: {error}")
@@ -202,7 +202,7 @@ class StepCompiler:
             try:
                 estimator = self._options.with_batch(self._stages.mode, unit * middle * cores)
                 step = graph_builder.build_once(self._checked._replace(estimator=estimator), True)
-                module = hlo.lower(step.graph, step.program)
+                module = hlo.lower(step.graph, step.program).module
                 compiled = compiler.compile_hlo(module, target, compiler.QUICK)
             except Exception as error:  # does not change that the requested batch does not fit
                 self._stages.skip(f"the largest batch that fits: {error}")

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Protocol
 from unittest import mock
@@ -50,11 +51,12 @@ class Cores(Protocol):
         Those of infeed, outfeed, loops and TPU embeddings, which TPU cores share with their hosts.
         """
 
-    def run(self, operations, num_cores: int) -> list[tf.Tensor]:
+    def run(self, build: Callable[[], list], num_cores: int) -> list[tf.Tensor]:
         """Adds what runs the program of a core on all cores to the default graph.
 
         Args:
-          operations: the replicated graph with its TPUReplicatedInputs and TPUReplicatedOutputs.
+          build: adds the replicated graph, with its TPUReplicatedInputs and TPUReplicatedOutputs,
+            to the default graph, and returns its operations.
           num_cores: number of cores.
 
         Returns:
@@ -130,11 +132,13 @@ def _replacements(tpu_slice, cores):
 
 def _run_on(cores, real_split_compile_and_shard):
     def split_compile_and_shard(computation, inputs=None, num_shards=1, **kwargs):
-        graph = tf.compat.v1.get_default_graph()
-        before = {op.name for op in graph.get_operations()}
-        real_split_compile_and_shard(computation, inputs, num_shards, **kwargs)
-        new = [op for op in graph.get_operations() if op.name not in before]
-        results = cores.run(new, num_shards)
+        def build():
+            graph = tf.compat.v1.get_default_graph()
+            before = {op.name for op in graph.get_operations()}
+            real_split_compile_and_shard(computation, inputs, num_shards, **kwargs)
+            return [op for op in graph.get_operations() if op.name not in before]
+
+        results = cores.run(build, num_shards)
         return tf.constant(b"", name="nothing_to_compile"), results
 
     return split_compile_and_shard

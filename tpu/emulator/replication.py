@@ -47,9 +47,9 @@ def replacements() -> list:
     return [replacement for module in modules for replacement in module.replacements()]
 
 
-def run(operations, num_cores):
+def run(build, num_cores):
     """Adds a copy of the replicated graph for each core: see `emulator.Cores`."""
-    graph = tf.compat.v1.get_default_graph()
+    graph, operations = tf.compat.v1.get_default_graph(), build()
     original = ReplicatedGraph(operations)
     live = [op for name, op in original.operations.items() if name in original.live]
     variable_order.add_edges(live, sequential_loops=True)

@@ -13,8 +13,9 @@ from tests.tpu.check.regression import (
     rows,
     squares,
 )
-from tpu.check import check_program, format_text, hlo, lint, sizes
+from tpu.check import check_program, format_text, lint, sizes
 from tpu.findings import ERROR
+from tpu.graph import hlo
 from tpu.interruption import StopProgram
 
 tf1 = tf.compat.v1

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tests.tpu.check.regression import check, make_model_fn, squares
-from tpu.check import substitutes
+from tpu.graph import substitutes
 
 tf1 = tf.compat.v1
 

@@ -6,6 +6,8 @@ values keeps the step compilable; its cost on a TPU may differ from that of the 
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 
@@ -30,17 +32,35 @@ def substitute(op: tf.Operation, node, nodes) -> bool:
     compute = _SUBSTITUTES.get(op.type)
     if compute is None or not op.inputs[0].shape.is_fully_defined():
         return False
+    return replace(node, nodes, functools.partial(compute, op), [(node.input[0], op.inputs[0])])
+
+
+def replace(node, nodes, compute, inputs) -> bool:
+    """Replaces a node by what a function adds to a graph, and adds the other nodes to `nodes`.
+
+    Args:
+      node: the NodeDef, of one output.
+      nodes: those of its GraphDef.
+      compute: function from the inputs, as tensors, to the new output; None if it adds nothing.
+      inputs: (name of an input in the GraphDef, tensor of its dtype and shape).
+
+    Returns:
+      False if `compute` returned None; `node` is unchanged then.
+    """
     controls = node_defs.control_inputs(node)
     with tf.Graph().as_default() as graph:
-        value = tf.compat.v1.placeholder(op.inputs[0].dtype, op.inputs[0].shape, "value")
-        result = compute(op, value)
+        values = [
+            tf.compat.v1.placeholder(like.dtype, like.shape, f"value_{i}")
+            for i, (_, like) in enumerate(inputs)
+        ]
+        result = compute(*values)
         if result is None:
             return False
         result = tf.identity(result, "result")
-    names = {"value": node.input[0], "result": node.name}
-    for part in graph.as_graph_def().node:
-        if part.name != "value":
-            nodes.append(_renamed(part, node.name, names))
+    names = {value.op.name: name for value, (name, _) in zip(values, inputs)}
+    parts = [part for part in graph.as_graph_def().node if part.name not in names]
+    names["result"] = node.name
+    nodes.extend(_renamed(part, node.name, names) for part in parts)
     node.Clear()
     node.CopyFrom(nodes.pop())  # the result is the last
     node.input.extend(controls)

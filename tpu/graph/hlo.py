@@ -9,6 +9,8 @@ returns is an argument, like the infeed.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -17,9 +19,8 @@ from tensorflow.compiler.xla.service import hlo_pb2
 from tensorflow.core.framework import graph_pb2
 from tensorflow.python.eager import context
 
-from tpu.check import substitutes
 from tpu.graph import nodes as node_defs
-from tpu.graph import tpu_kernels
+from tpu.graph import random_numbers, substitutes, tpu_kernels
 from tpu.graph.placement import DROPPED_OPS, OUTSIDE, Placement
 from tpu.graph.replicated_graph import ReplicatedGraph, group_assignment
 
@@ -29,12 +30,40 @@ _SINKS = ("OutfeedEnqueueTuple", "SendTPUEmbeddingGradients")
 _COUNTER = itertools.count()
 
 
-def lower(graph: tf.Graph, program: ReplicatedGraph) -> bytes:
-    """Lowers a program of `graph_builder.build_once` with version 2 control flow to HLO.
+class LoweredStep(NamedTuple):
+    """A step of one core as a program of XLA.
 
-    Returns:
-      The unoptimized program, a serialized HloModuleProto. Its parameters are the infeed and the
-      variables of one core.
+    Its parameters are the values of `received`, then those of `variables`.
+
+    Attributes:
+      module: the unoptimized program, a serialized HloModuleProto.
+      received: what comes from outside: infeed, outside compilation, and the given `parameters`.
+      variables: names of the external tensors that are handles of the variables.
+      results: names of the tensors that the program returns first: the results of the
+        `ReplicatedGraph`, then those of its outfeed.
+    """
+
+    module: bytes
+    received: list[tf.Tensor]
+    variables: list[str]
+    results: list[str]
+
+
+def lower(
+    graph: tf.Graph,
+    program: ReplicatedGraph,
+    parameters: Sequence[tf.Tensor] = (),
+    step_number: tf.Tensor | None = None,
+) -> LoweredStep:
+    """Lowers a program of a single step, with version 2 control flow, to HLO.
+
+    Args:
+      graph: the graph of the program; see `single_step`.
+      program: the program of one core.
+      parameters: tensors of the program, or from outside of it, that become parameters. Other
+        tensors from outside become constants, zeros if their values are unknown.
+      step_number: one of `parameters`, int64 `[]`: with it, random numbers are a function of it,
+        the replica and the seed of the operation; without it, XLA's own.
 
     Raises:
       NotImplementedError: XLA on a CPU lacks an operation that a TPU has.
@@ -43,10 +72,14 @@ def lower(graph: tf.Graph, program: ReplicatedGraph) -> bytes:
         nodes.
     """
     placement = Placement(program)
-    graph_def, groups = _graph_def(graph, program, placement)
-    fetches = _add_identities(graph_def, graph, _results(program, placement))
+    given = {tensor.name for tensor in parameters}
+    given_ops = {tensor.op for tensor in parameters}
+    graph_def, groups = _graph_def(graph, program, placement, given_ops, step_number)
+    results = _results(program, placement)
+    fetches = _add_identities(graph_def, graph, results)
     sources = [op for op in placement.on_core.values() if op.type in _SOURCES]
-    received = [tensor for op in sources for tensor in op.outputs] + placement.received()
+    received = [tensor for op in sources for tensor in op.outputs]
+    received += [*placement.received(), *parameters]
     dynamic = [tensor for tensor in received if not tensor.shape.is_fully_defined()]
     if dynamic:
         raise NotImplementedError(f"'{dynamic[0].name}' comes from outside and has no static shape")
@@ -60,7 +93,7 @@ def lower(graph: tf.Graph, program: ReplicatedGraph) -> bytes:
         for name, tensor in program.external_tensors.items():
             if name in variables:
                 inputs[name] = capture(variables[name].handle)
-            elif name in used:
+            elif name in used and name not in given:
                 inputs[name] = _constant(tensor)
         inputs = {name: tensor for name, tensor in inputs.items() if name in used}
         return tf.import_graph_def(graph_def, inputs, fetches, name="")
@@ -77,7 +110,7 @@ def lower(graph: tf.Graph, program: ReplicatedGraph) -> bytes:
     new_ids = itertools.count(1 + max(i.id for i in instructions))
     for computation in module.computations:
         _set_random_algorithm(computation, new_ids)
-    return module.SerializeToString()
+    return LoweredStep(module.SerializeToString(), received, list(variables), results)
 
 
 def _constant(tensor):
@@ -111,14 +144,21 @@ def _variables(program, used):
     return variables
 
 
-def _graph_def(graph, program, placement):
-    """Returns the GraphDef of the step, and `{name of a CrossReplicaSum: its groups}`."""
+def _graph_def(graph, program, placement, given, step_number):
+    """Returns the GraphDef of the step, and `{name of a CrossReplicaSum: its groups}`.
+
+    The operations `given` are left out: their values are parameters.
+    """
     graph_def, groups = graph_pb2.GraphDef(), {}
     whole = graph.as_graph_def()
     graph_def.versions.CopyFrom(whole.versions)
     graph_def.library.CopyFrom(whole.library)
-    kept = [name for name, op in placement.on_core.items() if op.type not in _SOURCES + _SINKS]
-    kept = dict.fromkeys(kept)  # an ordered set
+    left_out = _SOURCES + _SINKS
+    kept = {  # an ordered set
+        name: None
+        for name, op in placement.on_core.items()
+        if op.type not in left_out and op not in given
+    }
     writers = placement.writers()
     for name in kept:
         op, node = program.operations[name], graph_def.node.add()
@@ -133,6 +173,8 @@ def _graph_def(graph, program, placement):
             node_defs.replace(node, "Identity", [activations], T=op.outputs[0].dtype)
         elif op.type in DROPPED_OPS or name in writers:
             node_defs.replace(node, "NoOp", node_defs.control_inputs(node))
+        elif step_number is not None and op.type in random_numbers.OPERATIONS:
+            random_numbers.rewrite(op, node, graph_def.node, step_number)
         elif op.type in substitutes.TPU_ONLY:
             is_replaced = substitutes.substitute(op, node, graph_def.node)
             if not is_replaced:
@@ -141,6 +183,8 @@ def _graph_def(graph, program, placement):
     called = node_defs.all_called(graph_def.node, functions.get)
     for function in called.values():
         _check_function(function, called.keys() if placement.is_automatic else None)
+        if step_number is not None:
+            random_numbers.check_function(function)
     for function in graph_def.library.function:
         _rewrite_function(function, groups)
     _rename_functions(graph_def)

@@ -41,7 +41,7 @@ def run(request, build_estimator, build_input_fns) -> int:
         tpu_flags.iterations_per_loop(FLAGS.save_checkpoints_steps), use_tpu=True
     )
     local = tf.distribute.cluster_resolver.TPUClusterResolver("local")
-    tpu = Connection(topology.find(FLAGS.tpu_topology, any_generation=True), local)
+    tpu = Connection(topology.find(FLAGS.tpu_topology), local)
     input_fns = build_input_fns(settings)
 
     def with_batch_size(mode, size):

@@ -48,6 +48,7 @@ NOT_RUN = {
     "python prepare_data.py --dataset=SOURCE": "a form, not a command",
     "python run_cpu.py --strategy=mirrored --flagfile=...": "a form; tests/test_strategy.py",
     "python -m tpu": "tests/tpu/programs",
+    "python run_tpu.py --tpu=pjrt": "needs an interpreter with JAX; tests/tpu/pjrt",
     "python run_tpu.py --tpu=my-tpu": "tests/tpu/connect/test_named_tpu.py",
     "tpu-estimator": "tests/test_packaging.py",
     "python -m tools.tpu_vm": "tests/tpu/vm",

@@ -366,7 +366,7 @@ INVALID = [
     ("tpu_job", ["--tpu_topology=v2-8"], "GKE has no nodes with a TPU v2"),
     ("tpu_job", ["--tpu_topology=v4-32"], "on each of its 4 hosts, which GKE does not run"),
     ("tpu_job", ["--tpu_topology=v5e-8"], "only the PJRT runtime"),
-    ("tpu_job", ["--tpu_topology=v7-8"], "v5 and later have only the PJRT runtime"),
+    ("tpu_job", ["--tpu_topology=v7-8"], "unknown TPU slice 'v7-8'"),
     ("tpu_job", ["--tpu_topology=1x2"], "it is a slice of the emulator"),
     ("tpu_job", ["--gpus=1"], "--gpus cannot be used with --kind=tpu_job"),
     ("pod", [], "value should be one of <job|"),

@@ -51,13 +51,14 @@ def find_slice(name: str) -> Slice:
     if not name:
         raise UsageError(f"--tpu_topology is missing. {valid}")
     try:
-        known = topology.find(name, any_generation=True)
+        known = topology.find(name)
     except ValueError as error:
         raise UsageError(f"--tpu_topology={name}: {error}") from error
     if not known.hbm_gib:
         reason = "it is a slice of the emulator"
     elif not known.has_infeed:
-        reason = "v5 and later have only the PJRT runtime, on which TPUEstimator cannot run"
+        reason = "v5 and later have only the PJRT runtime: --tpu=pjrt needs JAX in the image"
+        valid += ", or a TPU VM (docs/which_tpu.md)"
     elif known.generation == "v2":
         reason = "GKE has no nodes with a TPU v2"
         valid += ", or a TPU VM (docs/cloud_tpu_vm.md)"

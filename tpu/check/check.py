@@ -56,15 +56,9 @@ def check_program(
       title: what is checked, for the first line of the report.
     """
     if isinstance(tpu_topology, str):
-        tpu_topology = topology.find(tpu_topology, any_generation=True)
+        tpu_topology = topology.find(tpu_topology)
     options = Options(compile_with_libtpu, with_batch, accumulate_steps, effort, memory_advice)
     found, not_checked, modes, unchecked = [*findings], [], {}, {}
-    if not tpu_topology.has_infeed:
-        message = (
-            f"TPUEstimator cannot run on a {tpu_topology.name}, which has no infeed. Only the "
-            "compiler's figures of a step apply"
-        )
-        found.append(Finding(WARNING, "generation", message))
     for mode, input_fn in input_fns.items():
         checker = ModeChecker(estimator, mode, input_fn, tpu_topology, options)
         report, stages = checker.check(), checker.stages

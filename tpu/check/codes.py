@@ -58,9 +58,6 @@ _TEXTS = {
         A TPU has no float64 units; the compiler emulates them with several float32 operations.
         It comes from NumPy arrays and Python floats in `np.float64`. Cast: `tf.constant(array,
         tf.float32)`.""",
-    "generation": """
-        TPUs from v5e on have no infeed in TensorFlow's runtime, which TPUEstimator needs. Only the
-        figures of the compiler apply. Run on v2, v3 or v4.""",
     "graph": """
         TPUEstimator, input_fn or model_fn raises while it builds the graph for the slice. The run
         would end with the same message. It includes TPUEstimator's own rules: static shapes
@@ -96,7 +93,8 @@ _TEXTS = {
         The operation runs on the host, because of tf.tpu.outside_compilation or because soft
         device placement places what has no TPU kernel there (`tf.config.set_soft_device_placement
         (True)`). At every step the core sends the inputs to the host and waits for the result. It
-        is correct, but slow for anything that runs each step. For summaries use host_call.""",
+        is correct, but slow for anything that runs each step. For summaries use host_call. On v5e,
+        v5p and v6e it is an error: PJRT devices run only whole steps.""",
     "per-core-state": """
         A variable that is not a weight, such as accumulated gradients, a codebook, a baseline or a
         loss scale, is updated with the batch of each core, and the training reads it. Each core has
@@ -104,6 +102,12 @@ _TEXTS = {
         that of core 0, and those of the others are lost. Sum what is added to it with
         `tf.compat.v1.tpu.cross_replica_sum`. Accumulated gradients that CrossShardOptimizer sums
         later are right if iterations_per_loop is a multiple of the number of accumulated steps.""",
+    "pjrt": """
+        TPU v5e, v5p and v6e have only the PJRT runtime, on which a program runs by `--tpu=pjrt`:
+        JAX compiles the step of a core, as TensorFlow lowers it on a CPU, and runs it on all
+        devices. TPU embeddings, model parallelism (num_cores_per_replica) and operations that only
+        TensorFlow's own TPU runtime has are not supported there. Replace them, or run on v2, v3 or
+        v4.""",
     "placeholder": """
         A placeholder inside model_fn. The training loop runs on the TPU and cannot be fed. Return
         the value from input_fn as a feature, or pass it in `params`.""",

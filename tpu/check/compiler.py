@@ -24,6 +24,7 @@ from tpu.connect.topology import Topology
 VERSION = "0.0.34"
 QUICK, FULL = -1.0, 0.0  # compilation efforts; quick takes a fifth of the time
 _TIMEOUT_SECONDS = 900
+_CHIPS_PER_HOST = 4  # of the smallest topology that libtpu accepts; smaller slices are parts of it
 
 
 class CompilerUnavailableError(Exception):
@@ -83,13 +84,10 @@ class Compiled:
 
 def get_target(topology: Topology) -> Target:
     """Returns the compilation target of a slice."""
-    generation = topology.generation
-    if not topology.has_infeed:
-        box = {("v5p", 4): "2x2x1"}.get((generation, topology.num_cores))
-        return Target(f"{generation}:{box or _box(topology.num_cores, 2)}", topology.num_cores)
-    if generation == "v4":
-        return Target(f"v4:{_box(topology.num_cores, 3)}", topology.num_cores, megacore=True)
-    return Target(f"{generation}:{_box(topology.num_cores // 2, 2)}", topology.num_cores)
+    generation, cores = topology.generation, topology.num_cores
+    chips = cores // 2 if generation in ("v2", "v3") else cores
+    box = _box(max(chips, _CHIPS_PER_HOST), 3 if generation in ("v4", "v5p") else 2)
+    return Target(f"{generation}:{box}", cores, megacore=generation == "v4")
 
 
 def find_library() -> str:
@@ -181,9 +179,11 @@ def _bytes(number, unit):
 
 
 def _box(chips, dimensions):
-    """Returns the shape, such as "2x2x4", of `chips`, a power of two and at least one host."""
-    sides = [2, 2, 1][:dimensions]
-    while math.prod(sides) < chips:
+    """Returns the shape of a slice, such as "2x2x4": of at least one host, 2 ** n or 3 * 2 ** n."""
+    sides, factor = [2, 2, 1][:dimensions], 1 if chips % 3 else 3
+    while math.prod(sides) * factor < chips:
         # The last of the smallest: 2x2x1, 2x2x2, 2x2x4, 2x4x4, ...
         sides[max(i for i, side in enumerate(sides) if side == min(sides))] *= 2
+    if factor > 1:
+        sides = sorted([min(sides) * factor, *sorted(sides)[1:]])
     return "x".join(map(str, sides))

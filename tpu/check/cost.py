@@ -19,10 +19,12 @@ _FREE_CALLS = {
     "AllocateBuffer", "BarrierStart", "Sharding", "X64Combine", "X64SplitHigh", "X64SplitLow"
 }  # fmt: skip
 _EXPENSIVE_OPCODES = ("fusion", "all-reduce", "select-and-scatter", "convolution", "pad")
-# Clock in Hz and peak bfloat16 FLOP/s of a TensorFlow TPU device.
+# Peak bfloat16 FLOP/s of a TPU device, and its clock in Hz.
 # https://cloud.google.com/tpu/docs/system-architecture-tpu-vm
-_CLOCK = {"v2": 700e6, "v3": 940e6, "v4": 1050e6}
-_PEAK = {"v2": 23e12, "v3": 61.5e12, "v4": 275e12}
+_PEAK = {"v2": 23e12, "v3": 61.5e12, "v4": 275e12, "v5e": 197e12, "v5p": 459e12, "v6e": 918e12}
+# Of v5e and later: the peak divided by the FLOPs per cycle of all MXUs, 2 x 128 x 128 each, on v6e
+# 2 x 256 x 256. The cycles that libtpu expects of a large matrix product agree.
+_CLOCK = {"v2": 700e6, "v3": 940e6, "v4": 1050e6, "v5e": 1.5e9, "v5p": 1.75e9, "v6e": 1.75e9}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +74,7 @@ def estimate_step_time(optimized: bytes, generation: str, flops: float, line_of_
 
     Args:
       optimized: a serialized HloModuleProtoWithConfig.
-      generation: "v2", "v3" or "v4".
+      generation: such as "v3".
       flops: floating-point operations of the step.
       line_of_op: function from the name of a TensorFlow operation to "file:line".
     """

@@ -34,11 +34,9 @@ _IMAGE_CHANNELS = (1, 3, 4)
 _MIN_PADDING = 0.05  # share of padding that is worth a finding
 
 
-def apply_rules(
-    program: ReplicatedGraph, mode: str, batch_size: int, num_replicas: int = 2
-) -> list[Finding]:
+def apply_rules(program: ReplicatedGraph, mode: str, *arguments) -> list[Finding]:
     """Returns the findings of all rules; see `Step` for the arguments."""
-    step = Step(program, mode, batch_size, num_replicas)
+    step = Step(program, mode, *arguments)
     mode_name = {"infer": "predict"}.get(mode, mode)
     found = {}
     for find in RULES:
@@ -75,13 +73,16 @@ def check_ignored_operations(step):
 def check_outside_compilation(step):
     """Operations that outside compilation places on the host."""
     reason = "has no TPU kernel and" if step.placement.is_automatic else "is marked and"
+    level, effect = WARNING, "the core waits for it"
+    if step.on_pjrt:
+        level, effect = ERROR, "PJRT devices do not support it"
     for op in step.placement.on_host.values():
         if op.type not in (*tpu_kernels.RUNTIME_OPS, *_CHEAP_OPS):
             message = (
-                f"{op.type} {reason} runs on the host at every step, outside compilation: the core "
-                "waits for it. Use host_call or the input_fn"
+                f"{op.type} {reason} runs on the host at every step, outside compilation: "
+                f"{effect}. Use host_call or the input_fn"
             )
-            yield WARNING, "outside-compilation", message, op
+            yield level, "outside-compilation", message, op
 
 
 @rule

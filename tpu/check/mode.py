@@ -118,6 +118,7 @@ class ModeChecker:
                 self.stages.not_checked.append(f"{self._mode}: it runs on a CPU ({reason})")
                 return None
         measured = compiled = step_time = throughput = None
+        tables = ()
         per_core = self._batch_per_core()
         built = self._compiler.build()
         if built is not None:
@@ -126,8 +127,9 @@ class ModeChecker:
             with self.stages.stage("lint"):
                 cores = self._estimator.config.tpu_config.num_cores_per_replica or 1
                 num_replicas = max(1, self._topology.num_cores // cores)
+                on_pjrt = not self._topology.has_infeed
                 self.stages.findings += lint.apply_rules(
-                    built.program, self._checked.mode, per_core, num_replicas
+                    built.program, self._checked.mode, per_core, num_replicas, on_pjrt
                 )
             with self.stages.stage("batch size of input_fn", "input_fn", "with another batch size"):
                 self._check_batch_size(built.program.infeed, per_core)
@@ -143,7 +145,10 @@ class ModeChecker:
             if not self.stages.ran & {"lint", "sizes", step_compiler.LOWERED}:
                 self.stages.unchecked = "lint, sizes and the TPU compiler failed"
         has_embeddings = self._estimator._ctx._embedding_config_spec is not None
-        tables = self._check_embeddings(compiled) if has_embeddings else ()
+        if not self._topology.has_infeed:
+            self._check_limits_of_pjrt(has_embeddings)
+        elif has_embeddings:
+            tables = self._check_embeddings(compiled)
         if step_time and self._mode == "train":
             throughput = self._measure_input(step_time)
         return ModeReport(
@@ -197,6 +202,16 @@ class ModeChecker:
             for code, message, op in export.find_faults(graphs):
                 self.stages.add(ERROR, code, message, user_line(op))
         return outputs
+
+    def _check_limits_of_pjrt(self, has_embeddings):
+        """Adds errors for what PJRT devices do not support, except for what the lint sees."""
+        cores = self._estimator.config.tpu_config.num_cores_per_replica or 1
+        for is_used, message in (
+            (has_embeddings, "TPU embeddings. Use tf.nn.embedding_lookup on a variable"),
+            (cores > 1, f"model parallelism (num_cores_per_replica={cores}). Remove it"),
+        ):
+            if is_used:
+                self.stages.add(ERROR, "pjrt", f"PJRT devices do not support {message}")
 
     def _check_embeddings(self, compiled):
         """Returns the `TableUse` of each table; adds an error if the tables do not fit."""

@@ -11,8 +11,8 @@ _COLORS = {ERROR: "\033[31m", WARNING: "\033[33m", NOTE: "\033[36m"}
 _BOLD, _RESET = "\033[1m", "\033[0m"
 _MESSAGES_PER_RULE, _PLACES_PER_MESSAGE = 5, 3
 _NEVER_CHECKED = (
-    "the older compiler of a TPU VM; the speed of the TPU's host; memory near its limit; quota and "
-    "access to gs://; numerical results"
+    "of a TPU VM; the speed of the TPU's host; memory near its limit; quota and access to gs://; "
+    "numerical results"
 )
 
 
@@ -24,7 +24,9 @@ def format_text(report: Report, color: bool = False) -> str:
 
     topology = report.topology
     subject = f"check of {report.title}" if report.title else "check"
-    title = f"{subject} for {topology.name}: {topology.hosts} x {topology.cores_per_host} cores"
+    on_pjrt = "" if topology.has_infeed else " through PJRT"
+    cores = f"{topology.hosts} x {topology.cores_per_host} cores"
+    title = f"{subject} for {topology.name}{on_pjrt}: {cores}"
     lines = [paint(_BOLD, title)]
     lines += ["", *_table(report)] if report.modes else []
     lines += _largest_costs(report.modes.get("train"))
@@ -37,7 +39,8 @@ def format_text(report: Report, color: bool = False) -> str:
         lines += [f"{paint(_COLORS[level], level)} {name}", *rest]
     lines.append("")
     lines += [f"not checked: {reason}" for reason in report.not_checked]
-    lines.append(f"never checked: {_NEVER_CHECKED}")
+    compiler = "the older compiler" if topology.has_infeed else "the libtpu"
+    lines.append(f"never checked: {compiler} {_NEVER_CHECKED}")
     lines += [f"{name}: not checked: {reason}" for name, reason in report.unchecked.items()]
     lines.append(paint(_BOLD, _verdict(report)))
     return "\n".join(lines)

@@ -35,15 +35,23 @@ class Step:
       mode: "train", "eval" or "infer".
       batch_size: per core.
       num_replicas: number of copies of the program on the slice.
+      on_pjrt: True for a slice on which only PJRT runs.
       all_operations: list of the operations, also of those that never run.
       operations: list of the operations that run on the core, each after its inputs.
       placement: where the operations run.
     """
 
-    def __init__(self, program: ReplicatedGraph, mode: str, batch_size: int, num_replicas: int = 2):
+    def __init__(
+        self,
+        program: ReplicatedGraph,
+        mode: str,
+        batch_size: int,
+        num_replicas: int = 2,
+        on_pjrt: bool = False,
+    ):
         self.program = flatten(program)
         self.mode, self.batch_size = mode, batch_size
-        self.num_replicas = num_replicas
+        self.num_replicas, self.on_pjrt = num_replicas, on_pjrt
         self.placement = Placement(self.program)
         self.all_operations = list(self.program.operations.values())
         self.operations = _inputs_first(self.placement.on_core)

@@ -111,7 +111,7 @@ class StepCompiler:
             hlo_module = hlo.lower(built.graph, built.program).module
             self._stages.ran.add(LOWERED)
         except NotImplementedError as error:
-            self._stages.skip(f"XLA and the TPU compiler: {error}")
+            self._cannot_lower(error)
             return None, None
         except Exception as error:  # an error of XLA is a finding
             if not explanations.is_xla_error(error):
@@ -119,7 +119,7 @@ class StepCompiler:
             missing = explanations.missing_kernels(error)
             on_tpu = [kind for kind in missing if tpu_kernels.has_kernel(kind)]
             if missing and len(on_tpu) == len(missing):
-                self._stages.skip(f"XLA and the TPU compiler: {hlo.missing_kernel(on_tpu[0])}")
+                self._cannot_lower(hlo.missing_kernel(on_tpu[0]))
                 return None, None
             for message, place in explanations.explain_xla_error(error, line_of_op):
                 self._stages.add(ERROR, "xla", message, place)
@@ -137,10 +137,17 @@ class StepCompiler:
         except CompilerUnavailableError as error:
             self._stages.not_checked.append(f"TPU compiler: {error}")
             return None, None
-        if not compiled.fits or not self._checked.topology.has_infeed:
+        if not compiled.fits:
             return compiled, None
         generation = self._checked.topology.generation
         return compiled, cost.estimate_step_time(compiled.optimized, generation, flops, line_of_op)
+
+    def _cannot_lower(self, reason):
+        """Says that XLA on a CPU cannot lower the step: an error if it would for PJRT devices."""
+        if self._checked.topology.has_infeed:
+            self._stages.skip(f"XLA and the TPU compiler: {reason}")
+        else:
+            self._stages.add(ERROR, "pjrt", f"PJRT devices cannot run the step: {reason}")
 
     def _build_with_version_2(self):
         """Returns the step for XLA on a CPU, which compiles loops and conditionals as functions.
@@ -180,9 +187,11 @@ class StepCompiler:
         elif not compiled.fits:
             self._stages.add(ERROR, "tpu-compiler", compiled.error[:400])
         elif compiled.peak_bytes > _MEMORY_WARNING * self._checked.topology.hbm_gib * 2**30:
+            has_infeed = self._checked.topology.has_infeed
+            other = "the older compiler" if has_infeed else "the libtpu"
             message = (
-                f"needs more than {_MEMORY_WARNING:.0%} of a core's memory; the older compiler of "
-                "a TPU VM may need more"
+                f"needs more than {_MEMORY_WARNING:.0%} of a core's memory; {other} of a TPU VM "
+                "may need more"
             )
             self._stages.add(WARNING, "hbm", message)
         return compiled

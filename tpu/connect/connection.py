@@ -48,7 +48,7 @@ def environment_findings(request: Request) -> list[Finding]:
         found = address.find(request.tpu, {}) if request.tpu else None
     except ValueError as error:
         return [Finding(ERROR, "environment", str(error))]
-    wanted = topology.find(request.topology, any_generation=True)
+    wanted = topology.find(request.topology)
     return [Finding(ERROR, "environment", text) for text in _check(request, found, wanted)]
 
 
@@ -60,10 +60,13 @@ def connect(request: Request):
       TPUError: all findings in one message, before anything is built or written.
     """
     found = _find(request)
+    wanted = topology.find(request.topology) if request.topology else None
+    is_emulated = found is not None and found.text == address.EMULATOR
+    if wanted is not None and not wanted.has_infeed and not is_emulated:
+        raise TPUError(f"--tpu_topology={request.topology}: {topology.ONLY_PJRT}")
     if found is None:
         yield Connection()
         return
-    wanted = topology.find(request.topology) if request.topology else None
     if found.text == address.EMULATOR:
         wanted = wanted or topology.find(_DEFAULT_EMULATED_SLICE)
     if found.is_grpc:

@@ -43,14 +43,12 @@ def check_address(address: Address, environ: Mapping[str, str] = os.environ) -> 
     if chosen:
         findings.append(
             f"{', '.join(chosen)} selects the PJRT runtime, which has no infeed: TPUEstimator "
-            f"would crash (tensorflow#90807). Unset it, on a TPU VM with the image {IMAGE}"
+            f"would crash (tensorflow#90807). Unset it, on a TPU VM with the image {IMAGE}; on "
+            "v5e, v5p and v6e use --tpu=pjrt"
         )
     kind = environ.get("TPU_ACCELERATOR_TYPE", "")
     if topology.is_later(kind):
-        findings.append(
-            f"TPU_ACCELERATOR_TYPE={kind} is unsupported: v5 and later have only the PJRT "
-            "runtime, which TPUEstimator cannot use. Use a v2, v3 or v4"
-        )
+        findings.append(f"this machine has a TPU {kind}: {topology.ONLY_PJRT}")
     if address.text == LOCAL:
         findings += _check_local(environ)
     findings += check_endpoints(address.source, address.endpoints)

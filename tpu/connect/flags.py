@@ -78,7 +78,7 @@ def _check_topology(name):
         raise flags.ValidationError("--mode=check needs --tpu_topology, such as v3-8")
     if name:
         try:
-            topology.find(name, any_generation=is_check)
+            topology.find(name)
         except ValueError as error:
             raise flags.ValidationError(str(error)) from error
     return True

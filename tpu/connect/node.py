@@ -212,17 +212,14 @@ def find_topology(node: dict) -> Topology | None:
 
 def check_hardware(place: Place, node: dict, wanted: Topology | None) -> list[str]:
     """Checks that TPUEstimator can run on a node: generation, slice and runtime."""
-    findings = []
     kind, runtime = (
         text(node.get("acceleratorType") or ""),
         text(node.get("tensorflowVersion") or ""),
     )
-    if topology.is_later(kind):
-        findings.append(
-            f"{place.source} is a {kind}: v5 and later have only the PJRT runtime, which "
-            "TPUEstimator cannot use. Use a v2, v3 or v4"
-        )
-    elif kind and wanted is not None and wanted.hbm_gib and wanted.name != kind:
+    if topology.is_later(kind):  # whatever its runtime is
+        return [f"{place.source} is a {kind}: {topology.ONLY_PJRT}"]
+    findings = []
+    if kind and wanted is not None and wanted.hbm_gib and wanted.name != kind:
         findings.append(
             f"--tpu_topology={wanted.name}, but {place.source} is a {kind}. Set the slice of the "
             "TPU, or remove it"

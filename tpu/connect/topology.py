@@ -1,20 +1,50 @@
-"""Cloud TPU slices by name: hosts, cores per host, memory per core."""
+"""Cloud TPU slices by name: hosts, devices per host, memory per device."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
 
-# Generations that TPUEstimator supports, and the slice sizes that Cloud TPU offers.
-# https://cloud.google.com/tpu/docs/supported-tpu-configurations
-_SIZES = {
-    "v2": (8, 32, 128, 256, 512),
-    "v3": (8, 32, 64, 128, 256, 512, 1024, 2048),
-    "v4": (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096),
+
+@dataclasses.dataclass(frozen=True)
+class _Generation:
+    """A TPU generation.
+
+    Attributes:
+      sizes: the slice sizes that Cloud TPU offers, in cores or chips as Cloud counts them.
+      hbm_gib: memory per TPU device.
+      size_per_host: cores or chips of a host of a slice with several hosts.
+      one_host: the largest size on one host.
+      size_per_device: cores or chips of a TPU device.
+    """
+
+    sizes: tuple[int, ...]
+    hbm_gib: int
+    size_per_host: int = 8
+    one_host: int = 8
+    size_per_device: int = 1
+
+
+# https://cloud.google.com/tpu/docs/supported-tpu-configurations, and its pages on v5e, v5p and v6e.
+_CHIPS = (1, 4, 8, 16, 32, 64, 128, 256)
+_V5P = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 12288)
+_GENERATIONS = {
+    "v2": _Generation((8, 32, 128, 256, 512), 8),
+    "v3": _Generation((8, 32, 64, 128, 256, 512, 1024, 2048), 16),
+    "v4": _Generation((8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096), 32, size_per_device=2),
+    # A host of several has 4 chips.
+    "v5e": _Generation(_CHIPS, 16, size_per_host=4),
+    "v5p": _Generation(_V5P, 95, size_per_device=2),
+    "v6e": _Generation(_CHIPS, 32, size_per_host=4),
 }
-_HBM_GIB = {"v2": 8, "v3": 16, "v4": 32, "v5e": 16, "v5p": 95, "v6e": 32}
-# Later generations, for `--mode=check` only: `{size: devices}`, all on one host.
-_LATER = {"v5e": {4: 4, 8: 8}, "v5p": {8: 4}, "v6e": {4: 4, 8: 8}}
+_WITH_INFEED = ("v2", "v3", "v4")
+# What is wrong with a slice of v5 or later for TPUEstimator's own runtime, and what to do.
+ONLY_PJRT = (
+    "v5 and later have only the PJRT runtime, which TPUEstimator itself cannot use. Run on the TPU "
+    "VM itself: run_tpu.py --tpu=pjrt, or python -m tpu run PROGRAM"
+)
+# Names of a generation in the API of Cloud TPU and in GKE.
+_ALIASES = {"v5litepod": "v5e", "v5lite-podslice": "v5e"}
 _CUSTOM = re.compile(r"(\d+)x(\d+)")
 _LATER_NAME = re.compile(r"v([5-9]|\d\d)\w*(-.*)?")
 
@@ -25,9 +55,9 @@ class Topology:
 
     Attributes:
       name: such as "v3-32".
-      num_hosts: machines that feed the slice.
+      num_hosts: machines that feed the slice: the VMs of Cloud TPU.
       cores_per_host: TPU devices per host. A device is one of the two cores of a chip on v2 and v3,
-        and a chip (megacore) on v4.
+        and a chip on later generations.
       hbm_gib: memory per device in GiB; 0 for a custom slice of the emulator.
     """
 
@@ -53,13 +83,18 @@ class Topology:
 
     @property
     def has_infeed(self) -> bool:
-        """True if TPUEstimator can run on it."""
-        return self.generation not in _LATER
+        """True if TPUEstimator's own runtime runs on it; False if only PJRT does: v5e and later."""
+        return self.generation in _WITH_INFEED or not self.hbm_gib
+
+    @property
+    def cloud_name(self) -> str:
+        """The name of Cloud TPU, such as "v5litepod-8" for "v5e-8"."""
+        return self.name.replace("v5e", "v5litepod")
 
 
 def names() -> list[str]:
-    """Returns the names of all slices that TPUEstimator supports."""
-    return [f"{generation}-{size}" for generation, sizes in _SIZES.items() for size in sizes]
+    """Returns the names of all slices."""
+    return [f"{name}-{size}" for name, found in _GENERATIONS.items() for size in found.sizes]
 
 
 def is_later(name: str) -> bool:
@@ -67,31 +102,26 @@ def is_later(name: str) -> bool:
     return _LATER_NAME.fullmatch(name) is not None
 
 
-def find(name: str, any_generation: bool = False) -> Topology:
+def find(name: str) -> Topology:
     """Returns a slice by name.
 
     Args:
-      name: such as "v3-32"; or HOSTSxCORES, such as "1x2", for the emulator.
-      any_generation: also accept v5e, v5p and v6e, on which TPUEstimator cannot run.
+      name: such as "v3-32" or "v5litepod-8"; or HOSTSxCORES, such as "1x2", for the emulator.
 
     Raises:
-      ValueError: an unknown slice, or one on which TPUEstimator cannot run.
+      ValueError: an unknown slice.
     """
     custom = _CUSTOM.fullmatch(name)
     if custom:
         num_hosts, cores_per_host = map(int, custom.groups())
         if num_hosts and cores_per_host:
             return Topology(name, num_hosts, cores_per_host, 0)
-    generation, _, size = name.partition("-")
-    devices = {str(later): count for later, count in _LATER.get(generation, {}).items()}
-    if any_generation and size in devices:
-        return Topology(name, 1, devices[size], _HBM_GIB[generation])
-    if is_later(name):
-        raise ValueError(
-            f"TPU slice '{name}' is unsupported: v5 and later have only the PJRT runtime, which "
-            "TPUEstimator cannot use. Use v2, v3 or v4"
-        )
-    if generation not in _SIZES or size not in map(str, _SIZES[generation]):
-        raise ValueError(f"unknown TPU slice '{name}'. Valid: {', '.join(names())}")
-    cores_per_host = 4 if generation == "v4" else 8
-    return Topology(name, max(1, int(size) // 8), cores_per_host, _HBM_GIB[generation])
+    given, _, size = name.rpartition("-")
+    generation = _ALIASES.get(given, given)
+    found = _GENERATIONS.get(generation)
+    if found is None or size not in map(str, found.sizes):
+        valid = [known for known in names() if not found or known.startswith(f"{generation}-")]
+        raise ValueError(f"unknown TPU slice '{name}'. Valid: {', '.join(valid)}")
+    num_hosts = 1 if int(size) <= found.one_host else int(size) // found.size_per_host
+    cores_per_host = int(size) // found.size_per_device // num_hosts
+    return Topology(f"{generation}-{size}", num_hosts, cores_per_host, found.hbm_gib)

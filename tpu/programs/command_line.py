@@ -135,10 +135,10 @@ def _parser():
         "as batch norm.",
     )
     commands.add_parser("vm", help="create, use and delete a Cloud TPU VM", add_help=False)
-    for command, any_generation in ((emulate, False), (check, True), (compare, False)):
+    for command in (emulate, check, compare):
         command.add_argument(
             "--topology",
-            type=_topology(any_generation),
+            type=_topology,
             default="v3-8",
             metavar="SLICE",
             help="TPU slice such as v2-8, v3-32, or HOSTSxCORES such as 1x2 (default: v3-8)",
@@ -189,14 +189,11 @@ def _parser():
     return parser
 
 
-def _topology(any_generation):
-    def parse(name):
-        try:
-            return topology.find(name, any_generation)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from error
-
-    return parse
+def _topology(name):
+    try:
+        return topology.find(name)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _at_least(smallest):

@@ -20,7 +20,7 @@ from tpu.connect import topology
 
 CORPUS = pathlib.Path(__file__).parent / "corpus"
 PROGRAMS = sorted(CORPUS.glob("*/*.py"))
-SLICE = topology.find("1x2", any_generation=True)
+SLICE = topology.find("1x2")
 MARK = re.compile(r"# finding: (\w+) ([\w-]+)$")
 
 

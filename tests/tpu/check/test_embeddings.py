@@ -46,6 +46,14 @@ def errors(report):
     return [finding for finding in report.findings if finding.level == ERROR]
 
 
+def test_pjrt_devices_have_none():
+    report = check("v5e-8")
+    (error,) = errors(report)
+    assert error.code == "pjrt"
+    assert error.message.startswith("PJRT devices do not support TPU embeddings. Use tf.nn.emb")
+    assert report.modes["train"].embeddings == ()
+
+
 @pytest.mark.parametrize(("mode", "slots"), [("train", 1), ("eval", 0)])
 def test_the_step_is_lowered_and_ids_are_counted(mode, slots):
     report = check(mode=mode)

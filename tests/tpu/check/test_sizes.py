@@ -11,7 +11,7 @@ from tpu.check.graph_builder import CheckedMode
 from tpu.connect import topology
 
 tf1 = tf.compat.v1
-SLICE = topology.find("1x2", any_generation=True)
+SLICE = topology.find("1x2")
 needs_libtpu = pytest.mark.skipif(
     importlib.util.find_spec("libtpu") is None,
     reason="libtpu is not installed: Linux, x86-64, Python 3.11 and the 'check' extra",

@@ -220,8 +220,18 @@ def test_a_batch_is_checked_before_the_tpu_is_ready(named):
 
 def test_a_wrong_generation_is_not_waited_for(named):
     named(acceleratorType="v5litepod-8", state="CREATING", tensorflowVersion="v2-alpha-tpuv5-lite")
-    with pytest.raises(TPUError, match=r"2 problems:\n  1\. --tpu=mine is a v5.*\n  2\. the runti"):
+    with pytest.raises(TPUError, match=r"^--tpu=mine is a v5litepod-8: v5 and later have only"):
         connect("mine", wait_minutes=1)
+
+
+@pytest.mark.parametrize("tpu", ["", "10.0.0.2:8470"])
+def test_a_slice_without_infeed_raises_whatever_the_address(tpu):
+    with pytest.raises(TPUError, match=r"^--tpu_topology=v5litepod-8: v5 and later have only"):
+        connect(tpu, topology="v5litepod-8")
+
+
+def test_a_slice_without_infeed_can_be_emulated():
+    assert connect("emulator", topology="v5e-4").num_cores == 4
 
 
 def test_a_slice_of_another_generation_raises(named):

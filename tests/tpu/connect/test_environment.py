@@ -42,14 +42,16 @@ def test_tpu_image_wheel_can_use_a_local_tpu(monkeypatch, tmp_path):
 def test_pjrt_runtime_is_unsupported(worker, variable):
     (finding,) = check_address(f"grpc://127.0.0.1:{worker(1, 8)}", variable)
     assert "selects the PJRT runtime" in finding
+    assert "on v5e, v5p and v6e use --tpu=pjrt" in finding
     assert next(iter(variable)) in finding
 
 
 @pytest.mark.parametrize("kind", ["v5litepod-8", "v5p-16", "v6e-8"])
-def test_v5_and_later_are_unsupported(worker, kind):
+def test_v5_and_later_need_pjrt(worker, kind):
     port = worker(1, 8)
     (finding,) = check_address(f"127.0.0.1:{port}", {"TPU_ACCELERATOR_TYPE": kind})
-    assert f"{kind} is unsupported: v5 and later" in finding
+    assert f"this machine has a TPU {kind}: v5 and later have only the PJRT runtime" in finding
+    assert "run_tpu.py --tpu=pjrt" in finding
 
 
 def test_v3_is_supported(worker):

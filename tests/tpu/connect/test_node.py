@@ -194,9 +194,9 @@ def findings(wanted="", **fields):
 
 
 @pytest.mark.parametrize("kind", ["v5litepod-8", "v5p-8", "v6e-4", "v5lite-podslice-16", "v10-8"])
-def test_later_generations_cannot_run_tpuestimator(kind):
-    (finding,) = findings(acceleratorType=kind)
-    assert f"--tpu=mine is a {kind}: v5 and later have only the PJRT runtime" in finding
+def test_later_generations_need_pjrt_whatever_their_image(kind):
+    (finding,) = findings(acceleratorType=kind, tensorflowVersion="v2-alpha-tpuv5-lite")
+    assert finding == f"--tpu=mine is a {kind}: {topology.ONLY_PJRT}"
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,15 @@ _PLACE = ("name", "zone", "project")
 _PROVISIONING = ("queued", "spot", "preemptible", "reserved", "internal_ips")
 _TEXTS = ("service_account", "network", "subnetwork", "startup_script")
 
+
+def _slice(name):
+    """Returns Cloud's name of a slice, such as "v5litepod-8" for "v5e-8"; others as they are."""
+    try:
+        return topology.find(name).cloud_name
+    except ValueError:  # reported with the other settings
+        return name
+
+
 # Flags of all commands ("") and of one: (name, type, default or ... if required, help).
 _FLAGS = {
     "": (
@@ -30,7 +39,7 @@ _FLAGS = {
         ("dry_run", bool, False, "print the commands instead of running them"),
     ),
     "up": (
-        ("type", str, "v3-8", "TPU slice, v2 to v4 (default: v3-8)"),
+        ("type", _slice, "v3-8", "TPU slice, v2 to v6e (default: v3-8)"),
         ("version", str, "", "software version (default: by --type)"),
         ("queued", bool, False, "request a queued resource"),
         ("spot", bool, False, "cheaper; may be preempted"),

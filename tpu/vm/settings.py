@@ -24,6 +24,10 @@ _NETWORK = re.compile(r"[a-z][-a-z0-9/.]*")
 # TensorFlow 2.15 has two runtimes; TensorFlow 2.16 has no Estimator.
 # https://cloud.google.com/tpu/docs/runtimes
 _VERSION = re.compile(r"tpu-vm-tf-2\.(?P<minor>\d+)\.\d+(?P<pod>-pod)?(?P<runtime>-se|-pjrt|-v4)?")
+# Images for JAX, of slices on which only PJRT runs: Ubuntu 22.04 without TensorFlow, which would
+# take the TPU from JAX.
+_PJRT_VERSIONS = {"v5e": "v2-alpha-tpuv5-lite", "v5p": "v2-alpha-tpuv5", "v6e": "v2-alpha-tpuv6e"}
+_PJRT_VERSION = re.compile(r"(v2-alpha-tpu|tpu-ubuntu)[\w-]+")
 
 
 class VmError(ValueError):
@@ -166,7 +170,9 @@ def check_name(name: str) -> None:
 
 
 def default_version(slice_topology: Topology) -> str:
-    """Returns the software version (image) on which TPUEstimator can use a slice."""
+    """Returns the software version (image) on which a TPUEstimator program can use a slice."""
+    if not slice_topology.has_infeed:
+        return _PJRT_VERSIONS[slice_topology.generation]
     return f"tpu-vm-tf-2.15.1{'-pod' if slice_topology.num_hosts > 1 else ''}-se"
 
 
@@ -179,6 +185,12 @@ def _check_type_and_version(vm):
         raise VmError(f"--type={vm.type} is a slice of the emulator. Use one such as v3-8")
     match = _VERSION.fullmatch(vm.version)
     advice = f"Use --version={default_version(found)}"
+    if not found.has_infeed:
+        if not _PJRT_VERSION.fullmatch(vm.version):
+            raise VmError(
+                f"--version={vm.version} is not an image for JAX on a {vm.type}. {advice}"
+            )
+        return
     if not match or (int(match["minor"]) < 15 and match["runtime"] in ("-se", "-pjrt")):
         raise VmError(f"--version={vm.version} is not a TensorFlow image of TPU VMs. {advice}")
     if int(match["minor"]) > 15:

@@ -1,7 +1,7 @@
-"""Zones that offer the TPU types on which TPUEstimator runs.
+"""Zones that offer the TPU types.
 
-From https://cloud.google.com/tpu/docs/regions-zones in September 2025. Google may change them, so
-other zones are accepted.
+From https://cloud.google.com/tpu/docs/regions-zones in September 2025, without those for a single
+customer. Google may change them, so other zones are accepted.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ _ZONES = {
     "v2": ("us-central1-a", "europe-west4-a"),
     "v3": ("europe-west4-a",),
     "v4": ("us-central2-b",),
+    "v5litepod": ("us-central1-a", "us-south1-a", "us-west1-c", "us-west4-a", "europe-west4-b"),
+    "v5p": ("us-central1-a", "us-east5-a", "europe-west4-b"),
+    "v6e": ("us-central1-b", "us-east1-d", "us-east5-a", "us-east5-b", "europe-west4-a"),
 }
 
 

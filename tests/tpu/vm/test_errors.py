@@ -53,7 +53,11 @@ def test_error_of_the_api_is_one_line_with_advice(tpu_vm, cloud, planned, expect
         (["--name=-a"], "--name='-a' is invalid"),
         (["--zone=europe"], "--zone=europe is invalid. Use a value such as --zone=us-central1-a"),
         (["--project=My Project"], "--project=My Project is invalid"),
-        (["--type=v5p-8"], "v5 and later have only the PJRT runtime"),
+        (["--type=v5p-9"], "unknown TPU slice 'v5p-9'. Valid: v5p-8, v5p-16"),
+        (
+            ["--type=v6e-8", "--version=tpu-vm-tf-2.15.1-pjrt"],
+            "is not an image for JAX on a v6e-8. Use --version=v2-alpha-tpuv6e",
+        ),
         (["--type=v3-9"], "unknown TPU slice 'v3-9'"),
         (["--type=2x4"], "--type=2x4 is a slice of the emulator"),
         (["--version=tpu-vm-tf-2.16.1-se"], "TensorFlow 2.16 and later lack Estimator"),
@@ -80,11 +84,23 @@ def test_invalid_flags_are_reported_before_gcloud_is_called(tpu_vm, cloud, argum
 
 @pytest.mark.parametrize(
     ("slice_name", "version"),
-    [("v2-8", "tpu-vm-tf-2.15.1-se"), ("v3-32", "tpu-vm-tf-2.15.1-pod-se")],
+    [
+        ("v2-8", "tpu-vm-tf-2.15.1-se"),
+        ("v3-32", "tpu-vm-tf-2.15.1-pod-se"),
+        ("v5litepod-8", "v2-alpha-tpuv5-lite"),
+        ("v5p-16", "v2-alpha-tpuv5"),
+        ("v6e-8", "v2-alpha-tpuv6e"),
+    ],
 )
 def test_version_follows_from_the_type(tpu_vm, slice_name, version):
     _, out, _ = tpu_vm(*UP, f"--type={slice_name}", "--dry_run")
-    assert f"--version={version}" in out
+    assert f"--accelerator-type={slice_name} " in out
+    assert f"--version={version} " in out
+
+
+def test_cloud_gets_its_own_name_of_a_v5e(tpu_vm):
+    _, out, _ = tpu_vm(*UP, "--type=v5e-16", "--dry_run")
+    assert "--accelerator-type=v5litepod-16 " in out
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,453 @@
+"""Host side of the device worker: JAX devices in another process, without TensorFlow.
+
+with Devices("/opt/jax/bin/python", "tpu") as devices:
+    devices.begin(devices.load(program), arguments, state)
+    for batch in batches:
+        devices.submit(batch)
+        outfeed = devices.collect()
+    state = devices.finish(range(program.num_state))
+
+The devices have another interpreter, so that the version of JAX is free of TensorFlow's pins, and a
+crash of a device leaves the host alive. See `worker` for the other side.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import hashlib
+import json
+import mmap
+import multiprocessing.connection
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+from tpu.pjrt import worker
+
+_END_SECONDS = 10  # for the worker to end by itself
+_INSTALL = (
+    "Install it there (pip install 'jax[tpu]' on a TPU VM, 'jax[cuda12]' for a GPU, jax for a "
+    "CPU), or name another interpreter"
+)
+
+
+class PJRTError(Exception):
+    """A fault of the devices or of the worker, in one line: what is wrong, what to do."""
+
+
+class Program(NamedTuple):
+    """A lowered step of one core.
+
+    Attributes:
+      hlo: serialized HloModuleProto. Its parameters are the infeed, the arguments and the state, in
+        this order; `input_output_alias` says which of the state is donated.
+      num_infeed: number of parameters that each step gets anew, one array per local device.
+      num_arguments: number of parameters that `Devices.begin` sets for a loop.
+      num_state: number of parameters that stay on the devices: variables, values of the loop.
+      outfeed: indices of the results that each step returns to the host, per local device.
+      state_results: for each parameter of the state the index of the result that is its next value,
+        or None if the step does not change it.
+    """
+
+    hlo: bytes
+    num_infeed: int
+    num_arguments: int
+    num_state: int
+    outfeed: list[int]
+    state_results: list[int | None]
+
+
+class Devices:
+    """The devices of a worker process. `submit` and `collect` may run in different threads.
+
+    Attributes:
+      kind: name of the devices: "TPU v5 lite", "cpu", ...
+      platform: "tpu", "gpu" or "cpu".
+      num_local, num_global: number of devices of this process and of all.
+      process_id, num_processes: of `jax.distributed`.
+      jax_version: "0.4.30", ...
+      memory_bytes: memory of a device; None if unknown.
+      pid: of the worker.
+    """
+
+    def __init__(
+        self,
+        python: str = sys.executable,
+        platform: str = "",
+        num_devices: int | None = None,
+        coordinator: str | None = None,
+        process_id: int | None = None,
+        num_processes: int | None = None,
+        log: str | None = None,
+        timeout_s: float = 600,
+        compile_timeout_s: float = 3600,
+    ):
+        """Starts the worker and waits for its devices.
+
+        Args:
+          python: an interpreter with jax and numpy.
+          platform: "cpu", "gpu" or "tpu"; "" is what JAX chooses.
+          num_devices: number of devices of this process; None for all. CPU devices share the cores.
+          coordinator: host:port of process 0 for `jax.distributed`, if there are several processes.
+          process_id: the number of this process; may be None where JAX finds it, as on a TPU.
+          num_processes: likewise.
+          log: file for the output of the worker; None for a temporary file, which is removed unless
+            the worker fails.
+          timeout_s: seconds to wait for an answer, and for a step.
+          compile_timeout_s: seconds to wait for `load`.
+
+        Raises:
+          PJRTError: there is no such interpreter, no JAX in it, or no such devices.
+        """
+        self._python, self._timeouts = python, (timeout_s, compile_timeout_s)
+        self._owner, self._error, self._closed = os.getpid(), None, False
+        self.kind = "unknown"
+        # Guards all counters below, and is notified whenever one changes.
+        self._changed = threading.Condition()
+        self._sending = threading.Lock()
+        self._answers, self._is_asked, self._progress = [], False, time.monotonic()
+        self._submitted = self._done = self._collected = 0
+        self._ids, self._programs, self._current = {}, [], None
+        self._log_is_temporary = log is None
+        if log is None:
+            descriptor, log = tempfile.mkstemp(".log", "pjrt_worker_")
+            os.close(descriptor)
+        self._log = log
+        self._memory = _shared_memory()
+        settings = {
+            "num_devices": num_devices,
+            "coordinator": coordinator,
+            "process_id": process_id,
+            "num_processes": num_processes,
+        }
+        here, there = socket.socketpair()
+        with there:
+            self._process = self._start(
+                there, settings, _environment(python, platform, num_devices)
+            )
+        self.pid = self._process.pid
+        self._connection = multiprocessing.connection.Connection(here.detach())
+        threading.Thread(target=self._receive, daemon=True).start()
+        atexit.register(self.close)
+        self._is_asked = True
+        for name, value in self._answer("The start of the device worker").items():
+            setattr(self, name, value)
+
+    def _start(self, there, settings, environment):
+        descriptors = [there.fileno(), self._memory]
+        command = [self._python, worker.__file__, *map(str, descriptors), json.dumps(settings)]
+        try:
+            with open(self._log, "ab") as log:
+                return subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=environment,
+                    pass_fds=descriptors,
+                    start_new_session=True,  # Ctrl-C is for the host, which may save a checkpoint
+                )
+        except OSError as error:
+            self._remove_log()
+            raise PJRTError(
+                f"The interpreter for JAX, {self._python}, cannot be started: {error.strerror}. "
+                f"Name one that has jax"
+            ) from None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def load(self, program: Program) -> int:
+        """Compiles a program, once; returns its id.
+
+        Raises:
+          PJRTError: the compiler refuses it, or it needs more memory than a device has. Other
+            programs can still be loaded.
+        """
+        self._wait_for_steps()
+        key = (hashlib.sha256(program.hlo).digest(), str(program[1:]))
+        if key not in self._ids:
+            tensors, peak = self._ask("The compilation of the step", "load", *program, last=1)
+            groups = [[worker.Tensor(*tensor) for tensor in group] for group in tensors]
+            layout = worker.Layout(*groups, self.num_local)
+            self._grow(layout.nbytes)
+            views = layout.view(mmap.mmap(self._memory, 0))
+            self._programs.append(_Loaded(program, peak, *views))
+            self._ids[key] = len(self._programs) - 1
+        return self._ids[key]
+
+    def _grow(self, nbytes):
+        if nbytes <= os.fstat(self._memory).st_size:
+            return
+        try:  # writing to pages that cannot be had would end this process
+            os.posix_fallocate(self._memory, 0, nbytes)
+        except OSError as error:
+            raise PJRTError(
+                f"{nbytes / 1e6:.0f} MB of shared memory for batches and variables cannot be "
+                f"allocated: {error.strerror}. Free memory, or use a smaller batch"
+            ) from None
+
+    def begin(
+        self,
+        program_id: int,
+        arguments: list[np.ndarray | list[np.ndarray]],
+        state: list[np.ndarray | None],
+    ) -> None:
+        """Starts a loop: uploads arguments and state. Frees the state of another program.
+
+        Args:
+          program_id: of `load`.
+          arguments: for each one an array for all local devices, or a list with one per device.
+          state: an array for all devices, or None to keep the value that the last loop of the
+            program has left on the first device, for all devices. With several processes, the
+            values of process 0 are used.
+
+        Raises:
+          PJRTError: there is no value to keep, or the worker has failed.
+        """
+        self._wait_for_steps()
+        loaded = self._programs[program_id]
+        if self._current is not loaded and any(value is None for value in state):
+            raise PJRTError("The devices have no state of this program to keep: give all of it")
+        per_device = [isinstance(value, (list, tuple)) for value in arguments]
+        for views, value, is_separate in zip(loaded.arguments, arguments, per_device):
+            for view, array in zip(views, value) if is_separate else [(views[0], value)]:
+                _copy(view, array)
+        for (view,), value in zip(loaded.state, state):
+            if value is not None:
+                _copy(view, value)
+        self._current = loaded
+        with self._changed:
+            self._submitted = self._done = self._collected = 0
+        given = [value is not None for value in state]
+        self._ask("The upload of the variables", "begin", program_id, per_device, given)
+
+    def submit(self, batch: list[list[np.ndarray]]) -> None:
+        """Starts a step with `batch[parameter][local device]`; blocks if two batches are ahead."""
+        has_outfeed = bool(self._current.program.outfeed)
+
+        def has_slot():
+            free = self._collected if has_outfeed else self._done
+            return self._submitted - free < worker.SLOTS
+
+        self._wait(has_slot, "A step")
+        slot = self._submitted % worker.SLOTS
+        for views, arrays in zip(self._current.slots[slot][0], batch):
+            for view, array in zip(views, arrays):
+                _copy(view, array)
+        with self._changed:
+            self._note_progress()
+            self._submitted += 1
+        self._send("step", slot)
+
+    def collect(self) -> list[list[np.ndarray]]:
+        """Returns the outfeed of the next step as `[result][local device]`; blocks until then."""
+        self._wait(lambda: self._done > self._collected, "A step")
+        views = self._current.slots[self._collected % worker.SLOTS][1]
+        arrays = [[_owned(view) for view in copies] for copies in views]
+        with self._changed:
+            self._collected += 1
+            self._changed.notify_all()
+        return arrays
+
+    def finish(self, which: list[int]) -> list[np.ndarray]:
+        """Waits for all steps; returns values of the state, by index, of the first local device."""
+        self._wait_for_steps()
+        self._ask("The download of the variables", "finish", list(which))
+        return [_owned(self._current.state[i][0]) for i in which]
+
+    def close(self) -> None:
+        """Ends the worker."""
+        atexit.unregister(self.close)
+        if self._closed or os.getpid() != self._owner:
+            return
+        self._closed = True
+        try:
+            self._send("close")
+            self._process.wait(_END_SECONDS)
+        except (PJRTError, subprocess.TimeoutExpired):
+            self._process.kill()
+            self._process.wait()
+        self._fail("The device worker is closed")
+        self._remove_log()
+        os.close(self._memory)
+
+    def _remove_log(self):
+        if self._log_is_temporary:
+            os.remove(self._log)
+
+    def _send(self, *message):
+        with self._sending, contextlib.suppress(OSError):  # `_receive` reports a worker's end
+            self._connection.send(message)
+        if self._error:
+            raise PJRTError(self._error)
+
+    def _ask(self, what, *message, last=0):
+        with self._changed:
+            self._is_asked = True
+            self._note_progress()
+        self._send(*message)
+        return self._answer(what, last)
+
+    def _answer(self, what, last=0):
+        self._wait(lambda: self._answers, what, self._timeouts[last])
+        kind, value = self._answers.pop()
+        if kind == "error":
+            raise PJRTError(self._explain(what, value))
+        return value
+
+    def _wait_for_steps(self):
+        self._wait(lambda: self._done == self._submitted, "A step")
+
+    def _note_progress(self):
+        self._progress = time.monotonic()
+        self._changed.notify_all()
+
+    def _wait(self, is_ready, what, timeout_s=None):
+        """Waits; raises PJRTError if the worker has failed, or owes an answer for too long."""
+        timeout_s = timeout_s or self._timeouts[0]
+        with self._changed:
+            while not is_ready():
+                if self._error:
+                    raise PJRTError(self._error)
+                left = None
+                if self._is_asked or self._done < self._submitted:
+                    left = self._progress + timeout_s - time.monotonic()
+                    if left <= 0:
+                        break
+                self._changed.wait(left)
+            else:
+                return
+        self._fail(
+            f"{what} has not ended after {timeout_s:.0f} s: the device worker hangs, or another "
+            f"process of the training has ended. The worker was stopped; run again"
+        )
+        raise PJRTError(self._error)
+
+    def _receive(self):
+        """Reads messages until the worker ends."""
+        failure = None
+        while True:
+            try:
+                kind, *values = self._connection.recv()
+            except (EOFError, OSError):
+                break
+            with self._changed:
+                if kind == "done":
+                    self._done += 1
+                elif kind == "failed":
+                    failure = values[0]
+                else:
+                    self._answers.append((kind, *values))
+                    self._is_asked = False
+                self._note_progress()
+        if not self._closed:
+            self._fail(
+                self._explain("The device worker", failure) if failure else self._explain_end()
+            )
+
+    def _fail(self, message):
+        with self._changed:
+            self._error = self._error or message
+            self._changed.notify_all()
+        if self._process.poll() is None:
+            self._process.kill()
+
+    def _explain_end(self):
+        """Returns why the worker has ended without a message."""
+        try:
+            status = self._process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            return "The device worker has closed its connection. Run again"
+        with open(self._log, errors="replace") as file:
+            lines = [line.strip() for line in file if line.strip()]
+        last = lines[-1] if lines else ""
+        if "ImportError" in last or "ModuleNotFoundError" in last:
+            return f"{self._python} has no JAX that works ({last}). {_INSTALL}"
+        how = f"exit status {status}"
+        if status < 0:
+            how = signal.Signals(-status).name
+            how += ": is there too little memory on the host?" if status == -signal.SIGKILL else ""
+        self._log_is_temporary = False
+        return f"The device worker has ended ({how}). Its output, {self._log}, ends: {last[:300]}"
+
+    def _explain(self, what, error):
+        """Returns one line for an error of JAX."""
+        first = next((line.strip() for line in error.splitlines() if line.strip()), "")[:400]
+        if "RESOURCE_EXHAUSTED" in error:
+            peak = self._current and self._current.peak_bytes
+            peak = f"; the step needs {peak / 1e9:.2f} GB" if peak else ""
+            return (
+                f"{what} needs more memory than a device ({self.kind}) has{peak}: {first}. Use a "
+                f"smaller batch per device, or more devices"
+            )
+        if "already in use" in error or "lockfile" in error:
+            return (
+                f"The TPU is in use by another process: {first}. End that process, then run again"
+            )
+        return f"{what} failed: {first}"
+
+
+class _Loaded(NamedTuple):
+    """A program with its arrays in shared memory, as `worker.Layout.view` returns them."""
+
+    program: Program
+    peak_bytes: int | None
+    slots: list
+    arguments: list
+    state: list
+
+
+def _environment(python, platform, num_devices):
+    environment = dict(os.environ)
+    if python != sys.executable:  # modules of this interpreter are not for another
+        environment.pop("PYTHONPATH", None)
+        environment.pop("PYTHONHOME", None)
+    if platform:
+        environment["JAX_PLATFORMS"] = platform
+    if num_devices and platform in ("", "cpu"):
+        flags = environment.get("XLA_FLAGS", "")
+        count = f"--xla_force_host_platform_device_count={num_devices}"
+        environment["XLA_FLAGS"] = f"{flags} {count}".strip()
+    return environment
+
+
+def _shared_memory():
+    """Returns the descriptor of a file in memory, or else of a temporary one."""
+    try:
+        descriptor = os.memfd_create("pjrt")
+    except (AttributeError, OSError):
+        with tempfile.TemporaryFile() as file:
+            descriptor = os.dup(file.fileno())
+    os.ftruncate(descriptor, mmap.PAGESIZE)
+    return descriptor
+
+
+def _copy(view, array):
+    array = np.asarray(array)
+    if array.shape != view.shape or array.dtype != view.dtype:
+        raise ValueError(
+            f"{array.dtype}{list(array.shape)} is given for {view.dtype}{list(view.shape)}"
+        )
+    np.copyto(view, array)
+
+
+def _owned(view):
+    """Returns a copy with memory of its own, aligned for TensorFlow to use it without a copy."""
+    memory = np.empty(view.nbytes + 64, np.uint8)
+    start = -memory.ctypes.data % 64
+    array = memory[start : start + view.nbytes].view(view.dtype).reshape(view.shape)
+    np.copyto(array, view)
+    return array

@@ -20,15 +20,31 @@ _REQUIREMENTS = (
     "&& python3 -m pip install --user --constraint ~/tpu_constraints.txt "
     "--requirement requirements.txt tensorflow"
 )
+# On images without TensorFlow: that of PyPI, which leaves the TPU to JAX.
+_PJRT_SETUP = "tools/setup.sh cpu"
+_PJRT_REQUIREMENTS = "python3 -m pip install --user --requirement requirements.txt"
+# An image may lack python3-venv, which the setup of the code may need, too.
+JAX_SETUP = (
+    "~/pjrt/bin/python -m pip --version > /dev/null 2>&1 || python3 -m venv ~/pjrt || { "
+    "sudo apt-get update -q && sudo apt-get install -yq python3-venv && python3 -m venv ~/pjrt; "
+    "} && ~/pjrt/bin/python -m pip install --quiet 'jax[tpu]'"
+)
+# A program runs in ~/tpu_code.
+JAX_PYTHON = "../pjrt/bin/python"
 _BUNDLE_SECONDS = 3600.0
 
 
-def default_setup(folder: str) -> str:
-    """Returns the command that installs the dependencies of the code in `folder`; "" if unknown."""
+def default_setup(folder: str, has_infeed: bool = True) -> str:
+    """Returns the command that installs the dependencies of the code in `folder`; "" if unknown.
+
+    Args:
+      folder: with the code.
+      has_infeed: False for an image without TensorFlow: see `Topology.has_infeed`.
+    """
     if all(os.path.isfile(os.path.join(folder, name)) for name in _SETUP_FILES):
-        return _SETUP
+        return _SETUP if has_infeed else _PJRT_SETUP
     if os.path.isfile(os.path.join(folder, "requirements.txt")):
-        return _REQUIREMENTS
+        return _REQUIREMENTS if has_infeed else _PJRT_REQUIREMENTS
     return ""
 
 

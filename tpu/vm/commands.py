@@ -85,9 +85,18 @@ class Launcher(Session):
             if paths:
                 names = ", ".join(paths[:5]) + (", ..." if len(paths) > 5 else "")
                 self._print(f"not copied, because {reason}: {names}")
-        self._vm.push = Push(commit, code.default_setup(folder) if setup is None else setup)
+        has_infeed = self._vm.topology.has_infeed
+        if setup is None:
+            setup = code.default_setup(folder, has_infeed)
+        self._vm.push = Push(commit, setup)
         self._install()
         self._record("push")
+        if not has_infeed:
+            options = f"--pjrt_python={code.JAX_PYTHON}"
+            self._print(
+                f"run it: tpu_vm run -- python run_tpu.py --tpu=pjrt {options} ..., or another "
+                f"program: tpu_vm run -- python -m tpu run {options} PROGRAM ..."
+            )
 
     def logs(self, lines: int, follow: bool) -> int:
         """Prints the end of the program's log; with `follow` also each new line."""

@@ -25,6 +25,7 @@ _COPY_SECONDS, _POLL_SECONDS = 3600.0, 120.0
 _MAX_LOG_BYTES = 1024 * 1024
 _BEGIN = "tpu_vm begin\n"
 _DONE = re.compile(r"\ntpu_vm exit status (\d+)\s*$")
+_DONE_SOMEWHERE = re.compile(r"^tpu_vm exit status (\d+)\n", re.MULTILINE)
 
 # $1: maximum number of restarts; $2...: the program. `stop` signals the whole process group: the
 # program saves and exits, the script records its status. Statuses without a restart are those of
@@ -75,7 +76,7 @@ class Progress:
 
 
 class Remote:
-    """Commands on worker 0 of a TPU VM, where TPUEstimator programs run."""
+    """Commands on the workers of a TPU VM where TPUEstimator programs run: see `Vm.num_workers`."""
 
     def __init__(self, vm: Vm, gcloud: Gcloud):
         """Initializes without any call."""
@@ -105,24 +106,46 @@ class Remote:
             raise VmError(f"{self._vm.name}: {last}")
         return printed
 
-    def command(self, shell_command: str, *flags: str) -> list[str]:
-        """Returns the gcloud command line that runs a command on the VM."""
-        flags = ("--worker=0", *self._address, *_SSH_FLAGS, *flags, f"--command={shell_command}")
-        return self._gcloud.command("tpu-vm", "ssh", self._vm.name, *flags)
+    def _shell_everywhere(self, script, timeout=300.0):
+        """Runs a shell script on all workers, as `shell` does; returns what they print, mixed."""
+        count = self._vm.num_workers
+        if count == 1:
+            return self.shell(script, timeout)
+        done = "code=$?; echo; echo tpu_vm exit status $code"
+        command = self.command(f"({script}\n) 2>&1; {done}", worker="all")
+        output = self._gcloud.run(command, "tpu_vm exit status 0\n" * count, timeout)
+        statuses = _DONE_SOMEWHERE.findall(output)
+        if len(statuses) < count:
+            raise GcloudError(
+                "ssh",
+                f"{self._vm.name}: the ssh connections to {count - len(statuses)} of {count} "
+                "workers ended early. Try again",
+            )
+        printed = _DONE_SOMEWHERE.sub("", output)
+        if set(statuses) != {"0"}:
+            last = (printed.strip().splitlines() or [f"exit statuses {', '.join(statuses)}"])[-1]
+            raise VmError(f"{self._vm.name}: {last}")
+        return printed
+
+    def command(self, shell_command: str, *flags: str, worker: str = "0") -> list[str]:
+        """Returns the gcloud command line that runs a command on a worker of the VM, or on all."""
+        flags = (*self._address, *_SSH_FLAGS, *flags, f"--command={shell_command}")
+        return self._gcloud.command("tpu-vm", "ssh", self._vm.name, f"--worker={worker}", *flags)
 
     def receive(self, bundle: str) -> None:
         """Copies a git bundle to the VM and checks its commit out in ~/tpu_code."""
         copy = f"{self._vm.name}:tpu_code.bundle"
-        flags = ["--worker=0", *self._address]
+        worker = "0" if self._vm.num_workers == 1 else "all"
+        flags = [f"--worker={worker}", *self._address]
         self._gcloud.tpu("tpu-vm", "scp", bundle, copy, *flags, timeout=_COPY_SECONDS)
-        self.shell(
+        self._shell_everywhere(
             "set -e; mkdir -p ~/tpu_code; cd ~/tpu_code; git init -q .; "
             f"git fetch -q ~/tpu_code.bundle {REF}; git checkout -q --force --detach FETCH_HEAD"
         )
 
     def set_up(self, command: str) -> None:
-        """Runs the command that installs dependencies, in ~/tpu_code."""
-        self.shell(f"cd ~/tpu_code && {command}", timeout=_COPY_SECONDS)
+        """Runs a command that installs dependencies, in ~/tpu_code."""
+        self._shell_everywhere(f"cd ~/tpu_code && {{ {command}; }}", timeout=_COPY_SECONDS)
 
     def start(self, job: Job) -> None:
         """Starts a job, unless it runs or has ended already.
@@ -130,14 +153,9 @@ class Remote:
         Raises:
           VmError: another job is running.
         """
-        one_host = self._vm.topology.num_hosts == 1
-        # A process that leads several hosts connects to their TPU workers.
-        environment = (
-            ["TPU_NAME=local"] if one_host else [f"TPU_NAME={self._vm.name}", "TPU_LOAD_LIBRARY=0"]
-        )
-        program = shlex.join(["env", *environment, *job.command])
+        program = shlex.join([*self._environment(), *job.command])
         job_id = shlex.quote(job.id)
-        self.shell(
+        self._shell_everywhere(
             "for tool in flock setsid; do command -v $tool > /dev/null || "
             "{ echo $tool is missing on the VM. Install util-linux there; exit 1; }; done\n"
             "mkdir -p ~/tpu_job && cd ~/tpu_job && exec 9> lock || exit 1\n"
@@ -151,8 +169,17 @@ class Remote:
             "until [ -s pid ] || ! kill -0 $! 2> /dev/null; do sleep 0.1; done"
         )
 
+    def _environment(self):
+        """Returns the beginning of a command line that tells a program its TPU."""
+        if not self._vm.topology.has_infeed:
+            return []  # JAX finds it, and the other hosts
+        if self._vm.topology.num_hosts == 1:
+            return ["env", "TPU_NAME=local"]
+        # A process that leads several hosts connects to their TPU workers.
+        return ["env", f"TPU_NAME={self._vm.name}", "TPU_LOAD_LIBRARY=0"]
+
     def poll(self, offset: int = 0) -> Progress:
-        """Returns the state of the job and its log from byte `offset` on."""
+        """Returns the state of the job on worker 0 and its log from byte `offset` on."""
         printed = self.shell(
             "cd ~/tpu_job 2> /dev/null || { echo - none 0 0; exit 0; }\n"
             # The lock is tested first: a job writes its status before it releases the lock.
@@ -178,8 +205,8 @@ class Remote:
 
     def stop(self) -> bool:
         """Sends SIGTERM to the job's processes; returns False if no job is running."""
-        printed = self.shell(
+        printed = self._shell_everywhere(
             "cd ~/tpu_job 2> /dev/null && ! flock -n -s lock true || { echo none; exit 0; }\n"
             "kill -TERM -- -$(cat pid)"
         )
-        return printed.strip() != "none"
+        return printed.split().count("none") < self._vm.num_workers

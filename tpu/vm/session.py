@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 
-from tpu.vm import nodes, settings
+from tpu.vm import code, nodes, settings
 from tpu.vm.gcloud import ATTEMPTS, PASSING, Gcloud, GcloudError
 from tpu.vm.nodes import Nodes, NotReadyError
 from tpu.vm.remote import Remote
@@ -41,6 +41,9 @@ class Session:
     def _install(self):
         """Copies the recorded bundle and installs the dependencies of its code."""
         self._retry(lambda: self._remote.receive(str(self._vm.bundle)))
+        if not self._vm.topology.has_infeed:
+            self._print("installing JAX for TPUs in ~/pjrt")
+            self._remote.set_up(code.JAX_SETUP)
         if self._vm.push.setup:
             self._print(f"installing: {self._vm.push.setup}")
             self._remote.set_up(self._vm.push.setup)

@@ -112,6 +112,14 @@ class Vm:
         return topology.find(self.type)
 
     @property
+    def num_workers(self) -> int:
+        """Hosts on which code is installed and a program runs.
+
+        TPUEstimator's own runtime runs a program on worker 0, PJRT on all of them.
+        """
+        return 1 if self.topology.has_infeed else self.topology.num_hosts
+
+    @property
     def bundle(self) -> pathlib.Path:
         """Path of the pushed code on this machine."""
         return RECORDS / f"{self.name}.bundle"

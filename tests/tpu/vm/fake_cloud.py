@@ -96,9 +96,16 @@ class FakeCloud:
         with self.state() as state:
             return state["calls"]
 
-    def home(self, name):
-        """Returns the home folder of a VM."""
-        return self.folder / "vms" / name
+    def home(self, name, worker=0):
+        """Returns the home folder of a worker of a VM."""
+        return self.folder / "vms" / (f"{name}_{worker}" if worker else name)
+
+    def workers(self, name, worker):
+        """Returns the workers that the value of --worker names; "all" of a v5litepod-16 are 4."""
+        with self.state() as state:
+            kind, _, size = state["nodes"][name]["acceleratorType"].rpartition("-")
+        is_several = kind == "v5litepod" and int(size) > 8
+        return range(int(size) // 4 if is_several else 1) if worker == "all" else [int(worker)]
 
     def create(self, name, spec):
         """Creates a node in the state CREATING."""
@@ -115,7 +122,8 @@ class FakeCloud:
                     {"ipAddress": "10.0.0.2", "accessConfig": {"externalIp": "127.0.0.1"}}
                 ],
             }
-        self.home(name).mkdir(parents=True)
+        for worker in self.workers(name, "all"):
+            self.home(name, worker).mkdir(parents=True)
 
     def describe(self, name):
         """Returns a node, which becomes READY after its planned states."""
@@ -190,18 +198,18 @@ class FakeCloud:
 
     def kill(self, name):
         """Kills the processes of a VM."""
-        home = f"HOME={self.home(name)}".encode()
+        homes = {f"HOME={self.home(name, worker)}".encode() for worker in range(4)}
         for folder in pathlib.Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
-                if home in (folder / "environ").read_bytes().split(b"\0"):
+                if homes.intersection((folder / "environ").read_bytes().split(b"\0")):
                     os.kill(int(folder.name), signal.SIGKILL)
 
-    def shell(self, name, command):
+    def shell(self, name, command, worker=0):
         """Runs a command on a VM, as ssh does; returns (exit status, output, errors)."""
-        error = self.next_outcome("ssh")
-        if error or not self.home(name).is_dir():
+        error, home = self.next_outcome("ssh"), self.home(name, worker)
+        if error or not home.is_dir():
             return 255, "", f"{error or 'ssh: connect to host: Connection refused'}\n"
-        environment = {**os.environ, "HOME": str(self.home(name))}
+        environment = {**os.environ, "HOME": str(home)}
         again = self.next_outcome("again")
         if again:
             first = self.shell(name, command)[1][:-5]
@@ -209,7 +217,7 @@ class FakeCloud:
             return status, first + out, f"{again}\n{err}"
         result = subprocess.run(
             ["bash", "-c", command],
-            cwd=self.home(name),
+            cwd=home,
             env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -86,15 +86,16 @@ def run(cloud, command, names, flags):
         delete(names[0])
     elif verb == "scp":
         name, _, path = names[1].partition(":")
-        shutil.copy(names[0], cloud.home(name) / path)
+        for worker in cloud.workers(name, flags["worker"]):
+            shutil.copy(names[0], cloud.home(name, worker) / path)
     elif verb == "ssh":
-        status, out, err = cloud.shell(names[0], flags["command"])
-        print(out, end="", flush=True)
-        print(err, end="", file=sys.stderr)
-        if status:
-            return fail(
-                "compute.tpus.tpu-vm.ssh", f"[/usr/bin/ssh] exited with return code [{status}].", 1
-            )
+        for worker in cloud.workers(names[0], flags["worker"]):
+            status, out, err = cloud.shell(names[0], flags["command"], worker)
+            print(out, end="", flush=True)
+            print(err, end="", file=sys.stderr)
+            if status:
+                message = f"[/usr/bin/ssh] exited with return code [{status}]."
+                return fail("compute.tpus.tpu-vm.ssh", message, 1)
     return 0
 
 

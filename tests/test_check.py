@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 from absl import flags
 
+from benchmarks import recipe_memory
 from common.errors import UsageError
 from input_fns.convert import writer
 from tests.marks import runs_bfloat16, slow
@@ -24,41 +25,8 @@ COMPILED = ("digits",)
 # One layer instead of a stack of equal layers, for speed.
 FEW_LAYERS = {"multi30k": ["--params=num_layers=1"], "wmt14": ["--params=num_layers=1"]}
 
-
-def _texts(task, max_length):
-    return [f"--synthetic_task={task}", f"--synthetic_text={max_length}x30522"]
-
-
-def _pictures(task, num_classes):
-    return [f"--synthetic_task={task}", f"--synthetic_classes={num_classes}"]
-
-
-# Recipes whose data `like_real` does not write are checked with synthetic data of the same shapes.
-SYNTHETIC = {
-    "bccd": _pictures("detection", 3),
-    "camvid": _pictures("segmentation", 11),
-    "cityscapes": _pictures("segmentation", 19),
-    "coco": _pictures("detection", 80),
-    "cola": _texts("classification", 48),
-    "criteo": ["--synthetic_task=clicks", f"--synthetic_tables={','.join(['1000'] * 26)}"],
-    "fsdd": [
-        "--synthetic_audio=8000,12000",
-        "--synthetic_classes=10",
-        "--eval_batch_size=128",
-    ],
-    "fsdd_digits": ["--synthetic_audio=8000,48000,11,7"],
-    "imdb": _texts("classification", 256),
-    "librispeech": ["--synthetic_audio=16000,256000,29,400"],
-    "movielens": ["--synthetic_task=ratings", "--synthetic_tables=943,1682"],
-    "multi30k": ["--synthetic_text=64x8192", "--best_metric="],
-    "pretraining_text": _texts("pretraining", 128),
-    "shapes": _pictures("detection", 2),
-    "squad": _texts("squad", 256),
-    "sst2": _texts("classification", 64),
-    "synthetic": [],
-    "trec": _texts("classification", 40),
-    "wmt14": ["--synthetic_text=128x32768", "--best_metric="],
-}
+# Data sets of images whose small copies are stored; others are random examples.
+STORED = ("apple_leaf", "cifar10", "digits", "fashion_mnist", "imagenet", "mnist")
 HAS_COMPILER = importlib.util.find_spec("libtpu") is not None
 
 
@@ -125,17 +93,17 @@ def recipes():
 @pytest.mark.parametrize(("recipe", "name"), recipes())
 def test_every_recipe_passes(check_with, check_in_child, data_dir_of, recipe, name):
     (dataset,) = re.findall(r"(?m)^--dataset=(.*)", recipe.read_text())
-    if dataset in SYNTHETIC:
-        data = ["--dataset=synthetic", *SYNTHETIC[dataset]]
+    if dataset in STORED:
+        data = [f"--data_dir={data_dir_of(dataset)}", "--eval_split=test"]
     else:
-        data = [f"--data_dir={data_dir_of(dataset)}"]
+        data = recipe_memory.data_flags(recipe)
     run = check_with if recipe.stem in COMPILED else check_in_child
     status, report = run(
         f"--flagfile={recipe}",
         *FEW_LAYERS.get(dataset, []),
         *data,
+        *(["--eval_batch_size=128"] if dataset == "fsdd" else []),
         "--predict_batch_size=128",
-        "--eval_split=test",
         f"--tpu_topology={name}",
         f"--check_compiler={'quick' if HAS_COMPILER else 'off'}",
     )
@@ -180,6 +148,21 @@ def test_rehearsal_compares_the_wrappers(check, params, level, monkeypatch):
     assert status == 0
     (found,) = [finding for finding in report["findings"] if finding["code"] == "run"]
     assert found["level"] == level
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_every_recipe_has_random_data(recipe):
+    assert recipe_memory.data_flags(recipe)[0] == "--dataset=synthetic"
+
+
+def test_pjrt_devices_are_checked_like_cores(check):
+    """A v5p-8 is named for its 8 TensorCores, and has 4 devices."""
+    sizes = [f"--{mode}_batch_size=64" for mode in ("train", "eval", "predict")]
+    flags = ["--tpu_topology=v5p-8", "--check_compiler=off", "--train_steps=9"]
+    status, report = check(*flags, *sizes)
+    assert status == report["num_warnings"] == 0
+    assert report["topology"]["name"] == "v5p-8"
+    assert {mode["batch_size"] for mode in report["modes"].values()} == {16}
 
 
 def test_check_needs_tpu_topology(run_tpu_in, tmp_path):

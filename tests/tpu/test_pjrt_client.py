@@ -151,9 +151,10 @@ def fixture_python():
 
 
 @pytest.fixture(scope="module", name="devices")
-def fixture_devices(python):
+def fixture_devices(python, tmp_path_factory):
     """Returns two CPU devices."""
-    with client.Devices(python, "cpu", 2) as devices:
+    log = tmp_path_factory.mktemp("devices") / "log"
+    with client.Devices(python, "cpu", 2, log=str(log)) as devices:
         yield devices
 
 
@@ -269,16 +270,16 @@ def test_invalid_program(devices):
     _train(devices, devices.load(_step()), [0])
 
 
-def test_out_of_memory(python):
+def test_out_of_memory(python, tmp_path):
     """A step that needs 4 TB."""
     entry = Computation("entry")
     (w,) = entry.parameters(("float32", []))
     huge = entry.add("broadcast", "float32", [2**20, 2**20], w)
     step = client.Program(_module(entry, [w, huge]), 0, 0, 1, [], [None])
-    with client.Devices(python, "cpu", 1) as devices:
+    with client.Devices(python, "cpu", 1, log=str(tmp_path / "log")) as devices:
         devices.begin(devices.load(step), [], [np.float32(1)])
         devices.submit([])
-        message = r"more memory than .* \(cpu\) has; .*439\d.* smaller batch"
+        message = r"needs 439\d.* GB.* more memory than .* \(cpu\) has: RES.* smaller batch"
         with pytest.raises(client.PJRTError, match=message):
             devices.finish([])
 

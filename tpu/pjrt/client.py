@@ -116,13 +116,12 @@ class Devices:
         self._sending = threading.Lock()
         self._answers, self._is_asked, self._progress = [], False, time.monotonic()
         self._submitted = self._done = self._collected = 0
-        self._ids, self._programs, self._current = {}, [], None
-        self._log_is_temporary = log is None
-        if log is None:
-            descriptor, log = tempfile.mkstemp(".log", "pjrt_worker_")
-            os.close(descriptor)
-        self._log = log
-        self._memory = _shared_memory()
+        self._ids, self._programs, self._current = {}, {}, None
+        self._memory = _anonymous_file()
+        os.ftruncate(self._memory, mmap.PAGESIZE)
+        append = os.O_RDWR | os.O_CREAT | os.O_APPEND
+        self._log = os.open(log, append, 0o644) if log else _anonymous_file()
+        self._log_path = log
         settings = {
             "num_devices": num_devices,
             "coordinator": coordinator,
@@ -139,25 +138,27 @@ class Devices:
         threading.Thread(target=self._receive, daemon=True).start()
         atexit.register(self.close)
         self._is_asked = True
-        for name, value in self._answer("The start of the device worker").items():
-            setattr(self, name, value)
+        try:
+            vars(self).update(self._answer("The start of the device worker"))
+        except PJRTError:
+            self.close()
+            raise
 
     def _start(self, there, settings, environment):
         descriptors = [there.fileno(), self._memory]
         command = [self._python, worker.__file__, *map(str, descriptors), json.dumps(settings)]
         try:
-            with open(self._log, "ab") as log:
-                return subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    env=environment,
-                    pass_fds=descriptors,
-                    start_new_session=True,  # Ctrl-C is for the host, which may save a checkpoint
-                )
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+                env=environment,
+                pass_fds=descriptors,
+                start_new_session=True,  # Ctrl-C is for the host, which may save a checkpoint
+            )
         except OSError as error:
-            self._remove_log()
+            self._release()
             raise PJRTError(
                 f"The interpreter for JAX, {self._python}, cannot be started: {error.strerror}. "
                 f"Name one that has jax"
@@ -179,13 +180,14 @@ class Devices:
         self._wait_for_steps()
         key = (hashlib.sha256(program.hlo).digest(), str(program[1:]))
         if key not in self._ids:
-            tensors, peak = self._ask("The compilation of the step", "load", *program, last=1)
+            answer = self._ask("The compilation of the step", "load", *program, last=1)
+            program_id, tensors, peak = answer
             groups = [[worker.Tensor(*tensor) for tensor in group] for group in tensors]
             layout = worker.Layout(*groups, self.num_local)
             self._grow(layout.nbytes)
             views = layout.view(mmap.mmap(self._memory, 0))
-            self._programs.append(_Loaded(program, peak, *views))
-            self._ids[key] = len(self._programs) - 1
+            self._programs[program_id] = _Loaded(program, peak, *views)
+            self._ids[key] = program_id
         return self._ids[key]
 
     def _grow(self, nbytes):
@@ -222,12 +224,11 @@ class Devices:
         if self._current is not loaded and any(value is None for value in state):
             raise PJRTError("The devices have no state of this program to keep: give all of it")
         per_device = [isinstance(value, (list, tuple)) for value in arguments]
-        for views, value, is_separate in zip(loaded.arguments, arguments, per_device):
-            for view, array in zip(views, value) if is_separate else [(views[0], value)]:
-                _copy(view, array)
-        for (view,), value in zip(loaded.state, state):
+        for views, value, separate in _pairs(loaded.arguments, arguments, per_device):
+            _copy(views if separate else views[:1], value if separate else [value])
+        for views, value in _pairs(loaded.state, state):
             if value is not None:
-                _copy(view, value)
+                _copy(views, [value])
         self._current = loaded
         with self._changed:
             self._submitted = self._done = self._collected = 0
@@ -244,9 +245,8 @@ class Devices:
 
         self._wait(has_slot, "A step")
         slot = self._submitted % worker.SLOTS
-        for views, arrays in zip(self._current.slots[slot][0], batch):
-            for view, array in zip(views, arrays):
-                _copy(view, array)
+        for views, arrays in _pairs(self._current.slots[slot][0], batch):
+            _copy(views, arrays)
         with self._changed:
             self._note_progress()
             self._submitted += 1
@@ -281,12 +281,23 @@ class Devices:
             self._process.kill()
             self._process.wait()
         self._fail("The device worker is closed")
-        self._remove_log()
-        os.close(self._memory)
+        self._release()
 
-    def _remove_log(self):
-        if self._log_is_temporary:
-            os.remove(self._log)
+    def _release(self):
+        os.close(self._memory)
+        os.close(self._log)
+
+    def _read_log(self):
+        # Not `read`: the worker writes at the same position.
+        return os.pread(self._log, os.fstat(self._log).st_size, 0).decode(errors="replace")
+
+    def _save_log(self):
+        """Returns the path of a file with the output of the worker."""
+        if self._log_path is None:
+            descriptor, self._log_path = tempfile.mkstemp(".log", "pjrt_worker_", text=True)
+            with open(descriptor, "w") as file:
+                file.write(self._read_log())
+        return self._log_path
 
     def _send(self, *message):
         with self._sending, contextlib.suppress(OSError):  # `_receive` reports a worker's end
@@ -338,7 +349,6 @@ class Devices:
 
     def _receive(self):
         """Reads messages until the worker ends."""
-        failure = None
         while True:
             try:
                 kind, *values = self._connection.recv()
@@ -348,15 +358,15 @@ class Devices:
                 if kind == "done":
                     self._done += 1
                 elif kind == "failed":
-                    failure = values[0]
+                    peak = self._current and self._current.peak_bytes
+                    needs = f" (the step needs {peak / 1e9:.2f} GB)" if peak else ""
+                    self._error = self._explain(f"The device worker{needs}", values[0])
                 else:
                     self._answers.append((kind, *values))
                     self._is_asked = False
                 self._note_progress()
         if not self._closed:
-            self._fail(
-                self._explain("The device worker", failure) if failure else self._explain_end()
-            )
+            self._fail(self._error or self._explain_end())
 
     def _fail(self, message):
         with self._changed:
@@ -371,8 +381,7 @@ class Devices:
             status = self._process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
             return "The device worker has closed its connection. Run again"
-        with open(self._log, errors="replace") as file:
-            lines = [line.strip() for line in file if line.strip()]
+        lines = [line.strip() for line in self._read_log().splitlines() if line.strip()]
         last = lines[-1] if lines else ""
         if "ImportError" in last or "ModuleNotFoundError" in last:
             return f"{self._python} has no JAX that works ({last}). {_INSTALL}"
@@ -380,18 +389,19 @@ class Devices:
         if status < 0:
             how = signal.Signals(-status).name
             how += ": is there too little memory on the host?" if status == -signal.SIGKILL else ""
-        self._log_is_temporary = False
-        return f"The device worker has ended ({how}). Its output, {self._log}, ends: {last[:300]}"
+        log = self._save_log()
+        return f"The device worker has ended ({how}). Its output, {log}, ends: {last[:300]}"
 
     def _explain(self, what, error):
         """Returns one line for an error of JAX."""
-        first = next((line.strip() for line in error.splitlines() if line.strip()), "")[:400]
+        lines = [line.strip() for line in error.splitlines() if line.strip()]
+        first = lines[0][:400] if lines else ""
+        if len(lines) > 1:
+            first += f" (more in {self._save_log()})"
         if "RESOURCE_EXHAUSTED" in error:
-            peak = self._current and self._current.peak_bytes
-            peak = f"; the step needs {peak / 1e9:.2f} GB" if peak else ""
             return (
-                f"{what} needs more memory than a device ({self.kind}) has{peak}: {first}. Use a "
-                f"smaller batch per device, or more devices"
+                f"{what} needs more memory than a device ({self.kind}) has: {first}. Use a smaller "
+                f"batch per device, or more devices"
             )
         if "already in use" in error or "lockfile" in error:
             return (
@@ -424,24 +434,30 @@ def _environment(python, platform, num_devices):
     return environment
 
 
-def _shared_memory():
+def _anonymous_file():
     """Returns the descriptor of a file in memory, or else of a temporary one."""
     try:
-        descriptor = os.memfd_create("pjrt")
+        return os.memfd_create("pjrt")
     except (AttributeError, OSError):
         with tempfile.TemporaryFile() as file:
-            descriptor = os.dup(file.fileno())
-    os.ftruncate(descriptor, mmap.PAGESIZE)
-    return descriptor
+            return os.dup(file.fileno())
 
 
-def _copy(view, array):
-    array = np.asarray(array)
-    if array.shape != view.shape or array.dtype != view.dtype:
-        raise ValueError(
-            f"{array.dtype}{list(array.shape)} is given for {view.dtype}{list(view.shape)}"
-        )
-    np.copyto(view, array)
+def _pairs(*lists):
+    """`zip(strict=True)`, which Python 3.9 lacks."""
+    if len(set(map(len, lists))) != 1:
+        raise ValueError(f"{len(lists[1])} values are given for {len(lists[0])}")
+    return zip(*lists)
+
+
+def _copy(views, arrays):
+    for view, array in _pairs(views, arrays):
+        value = np.asarray(array)
+        if (value.shape, value.dtype) != (view.shape, view.dtype):
+            raise ValueError(
+                f"{value.dtype}{list(value.shape)} is given for {view.dtype}{list(view.shape)}"
+            )
+        np.copyto(view, value)
 
 
 def _owned(view):

@@ -26,14 +26,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-OLDEST_JAX = (0, 4, 30)
-OLDEST_JAX_WITH_CPU_PROCESSES = (0, 4, 34)
 SLOTS = 3  # batches in shared memory: one runs, one is on its way, the host writes one
 _ALIGNMENT = 64  # an array at such an address is used by JAX's CPU devices without a copy
-
-
-def _text(version):
-    return ".".join(map(str, version))
 
 
 class Tensor(NamedTuple):
@@ -101,22 +95,23 @@ class _Jax:
         """Finds the devices; raises RuntimeError, in one line, if there are none or too few."""
         import jax
 
-        version = tuple(jax.__version_info__[:3])
-        if version < OLDEST_JAX:
-            raise RuntimeError(
-                f"{sys.executable} has jax {jax.__version__}. Install jax {_text(OLDEST_JAX)} or "
-                f"newer there"
-            )
+        version, installed = jax.__version_info__[:3], f"{sys.executable} has jax {jax.__version__}"
+        if version < (0, 4, 30):
+            raise RuntimeError(f"{installed}. Install jax 0.4.30 or newer there")
         from jax._src.lib import xla_client
 
         jax.config.update("jax_enable_x64", True)
+        is_cpu = os.environ.get("JAX_PLATFORMS") == "cpu"
+        if is_cpu and version >= (0, 8):
+            # XLA would end the process when a device is 40 s behind the others, as on few cores.
+            flags = os.environ.get("XLA_FLAGS", "")
+            os.environ["XLA_FLAGS"] = (
+                f"{flags} --xla_cpu_collective_call_terminate_timeout_seconds=1000000"
+            )
         if settings["coordinator"] or (settings["num_processes"] or 1) > 1:
-            if "cpu" in os.environ.get("JAX_PLATFORMS", ""):
-                if version < OLDEST_JAX_WITH_CPU_PROCESSES:
-                    raise RuntimeError(
-                        f"several processes with CPU devices deadlock in jax {jax.__version__}. "
-                        f"Install jax {_text(OLDEST_JAX_WITH_CPU_PROCESSES)} or newer"
-                    )
+            if is_cpu and version < (0, 4, 34):
+                raise RuntimeError(f"{installed}. CPU devices of several processes need jax 0.4.34")
+            if is_cpu:
                 jax.config.update("jax_cpu_collectives_implementation", "gloo")
             names = ("coordinator", "num_processes", "process_id")
             jax.distributed.initialize(*(settings[name] for name in names))
@@ -126,18 +121,16 @@ class _Jax:
         mesh = jax.sharding.Mesh(np.array(self.devices), ("replica",))
         self._sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("replica"))
         self._scalar_sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-        shard_map = getattr(jax, "shard_map", None)  # since 0.6
-        if shard_map is None:
+        if hasattr(jax, "shard_map"):  # since 0.6
+            shard_map = jax.shard_map
+        else:
             shard_map = importlib.import_module("jax.experimental.shard_map").shard_map
-        self._broadcast = jax.jit(
-            shard_map(
-                lambda arrays: [self._take_first(x) for x in arrays],
-                mesh=mesh,
-                in_specs=self._sharding.spec,
-                out_specs=self._sharding.spec,
-            ),
-            donate_argnums=0,
-        )
+
+        def take_first(arrays):
+            return [self._take_first(x) for x in arrays]
+
+        specs = {"in_specs": self._sharding.spec, "out_specs": self._sharding.spec}
+        self._take_all_first = jax.jit(shard_map(take_first, mesh=mesh, **specs), donate_argnums=0)
 
     def _find_devices(self, num_devices):
         try:
@@ -212,15 +205,14 @@ class _Jax:
 
     def broadcast(self, arrays):
         """Returns the arrays with the value of the first device of all on each. Donates them."""
+        size = (len(self.devices),)
         vectors = [
-            x
-            if x.shape
-            else self._join((len(self.devices),), self._sharding, [y.reshape(1) for y in shards(x)])
+            x if x.shape else self._join(size, self._sharding, [y.reshape(1) for y in shards(x)])
             for x in arrays
         ]
         return [
             y if x.shape else self._join((), x.sharding, [z.reshape(()) for z in shards(y)])
-            for x, y in zip(arrays, self._broadcast(vectors))
+            for x, y in zip(arrays, self._take_all_first(vectors))
         ]
 
     def _take_first(self, x):
@@ -311,10 +303,10 @@ class Worker:
             self._connection.send(message)
 
     def load(self, *program):
-        """Compiles a program; returns its tensors and the memory it needs on a device."""
+        """Compiles a program; returns its id, its tensors and the memory it needs on a device."""
         loaded = _Program(self._jax, *program)
         self._programs.append(loaded)
-        return loaded.tensors, loaded.peak_bytes()
+        return len(self._programs) - 1, loaded.tensors, loaded.peak_bytes()
 
     def begin(self, index, per_device, given):
         """Uploads arguments and the given state; the other state stays."""
@@ -333,9 +325,9 @@ class Worker:
             if is_given:
                 self._state[i] = None  # frees it first
                 self._state[i] = self._jax.put(program.state[i], state[i] * count)
-        if self._state and (self._jax.jax.process_count() > 1 or not all(given)):
-            state, self._state = self._state, None
-            self._state = self._jax.broadcast(state)
+        is_distributed = self._jax.jax.process_count() > 1
+        if len(self._jax.devices) > 1 and (is_distributed or not all(given)):
+            self._state = self._jax.broadcast(self._state)
         self._jax.jax.block_until_ready((self._arguments, self._state))
 
     def step(self, slot):

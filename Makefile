@@ -109,7 +109,7 @@ lock: setup-dev
 	@for extra in tensorflow cpu gpu; do \
 	  $(IN_VENV) -m uv pip compile --quiet --universal --python-version 3.9 --no-header --no-annotate \
 	    --extra $$extra -o requirements/$$extra.txt pyproject.toml || exit 1; done
-	@for extra in text detection audio heic text_ops cloud serving dev; do \
+	@for extra in text detection audio heic text_ops cloud serving pjrt dev; do \
 	  $(IN_VENV) -m uv pip compile --quiet --universal --python-version 3.9 --no-header --no-annotate \
 	    --extra $$extra -c requirements/tensorflow.txt -o requirements/$$extra.txt pyproject.toml || exit 1; done
 

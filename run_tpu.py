@@ -16,7 +16,7 @@ if __name__ == "__main__":
     from tpu.connect.flags import restart_flags
 
     # With a TPU, `connection.connect` reports all that is wrong with it and with local paths.
-    if flag_values.mode == "check" or flag_values.tpu == "emulator":
+    if flag_values.mode == "check" or flag_values.tpu in ("emulator", "pjrt"):
         startup.check(early_checks.check)
     supervisor.start(sys.argv, flag_values, restart_flags())
     tensorflow_import.import_tensorflow()

@@ -1,4 +1,4 @@
-"""Command line of the package: `python -m tpu emulate|check|compare|vm ...`."""
+"""Command line of the package: `python -m tpu emulate|run|check|compare|vm ...`."""
 
 import sys
 
@@ -8,7 +8,7 @@ from tpu.programs import command_line, processes
 def main():
     """Runs the command of `sys.argv`; ends this process with its exit status."""
     status = command_line.main()
-    if sys.argv[1:2] != ["emulate"]:  # its status is that of the program
+    if sys.argv[1:2] not in (["emulate"], ["run"]):  # its status is that of the program
         processes.keep_status(status)
     return status
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 EMULATOR = "emulator"
 LOCAL = "local"
+PJRT = "pjrt"
 DEFAULT_PORT = 8470
 
 # In the order in which TPUClusterResolver reads them.
@@ -25,7 +26,7 @@ class Address:
     """Address of a TPU.
 
     Attributes:
-      text: "local", "emulator", a TPU name, or `grpc://host:port[,grpc://host:port...]`.
+      text: "local", "pjrt", "emulator", a TPU name, or `grpc://host:port[,grpc://host:port...]`.
       source: the flag, variable or device it comes from, for messages.
       zone, project: of a name in TPU_CONFIG; else "".
     """
@@ -41,6 +42,11 @@ class Address:
         return self.text.startswith("grpc://")
 
     @property
+    def has_infeed(self) -> bool:
+        """True for the cores of TensorFlow's own TPU runtime."""
+        return self.text not in (PJRT, EMULATOR)
+
+    @property
     def endpoints(self) -> list[tuple[str, int]]:
         """(host, port) of every worker; empty unless `is_grpc`."""
         if not self.is_grpc:
@@ -51,7 +57,7 @@ class Address:
     @property
     def is_named(self) -> bool:
         """True if the address is looked up in the Cloud TPU API."""
-        return self.text not in (LOCAL, EMULATOR) and not self.is_grpc
+        return self.text not in (LOCAL, PJRT, EMULATOR) and not self.is_grpc
 
     @property
     def is_remote(self) -> bool:
@@ -67,7 +73,7 @@ def find(tpu: str, environ: Mapping[str, str]) -> Address | None:
     accepts `TPU_NAME=local` (it would query the Cloud TPU API).
 
     Args:
-      tpu: "local", "emulator", a name or endpoints; "" to use the environment.
+      tpu: "local", "pjrt", "emulator", a name or endpoints; "" to use the environment.
       environ: environment variables.
 
     Raises:

@@ -15,6 +15,7 @@ from tpu.connect.request import Request, TPUError
 from tpu.connect.topology import Topology
 from tpu.emulator import emulator
 from tpu.findings import ERROR, Finding
+from tpu.pjrt import devices
 
 _DEFAULT_EMULATED_SLICE = "v3-8"
 
@@ -61,11 +62,14 @@ def connect(request: Request):
     """
     found = _find(request)
     wanted = topology.find(request.topology) if request.topology else None
-    is_emulated = found is not None and found.text == address.EMULATOR
-    if wanted is not None and not wanted.has_infeed and not is_emulated:
+    if wanted is not None and not wanted.has_infeed and (found is None or found.has_infeed):
         raise TPUError(f"--tpu_topology={request.topology}: {topology.ONLY_PJRT}")
     if found is None:
         yield Connection()
+        return
+    if found.text == address.PJRT:
+        with _connect_devices(request, wanted) as connection:
+            yield connection
         return
     if found.text == address.EMULATOR:
         wanted = wanted or topology.find(_DEFAULT_EMULATED_SLICE)
@@ -82,6 +86,21 @@ def connect(request: Request):
             _raise_if_any(environment.check_topology(request, actual))
         print(_describe(found, actual), flush=True)
         yield Connection(actual, resolver, found.is_remote)
+
+
+@contextlib.contextmanager
+def _connect_devices(request, wanted):
+    """Yields the `Connection` to PJRT devices."""
+    _raise_if_any(software.find_problems())
+    with devices.run_on_devices(request.devices, request.python) as (found, text):
+        if wanted is not None and wanted.num_cores != found.num_cores:
+            raise TPUError(
+                f"--tpu_topology={wanted.name} has {wanted.num_cores} cores, but JAX finds "
+                f"{found.num_cores} devices"
+            )
+        _raise_if_any(environment.check_topology(request, found))
+        print(text, flush=True)
+        yield Connection(found, tf.distribute.cluster_resolver.TPUClusterResolver())
 
 
 def _find(request) -> Address | None:
@@ -105,7 +124,7 @@ def _find(request) -> Address | None:
 
 def _check(request, found, wanted):
     findings = software.find_problems()
-    if found is not None and found.text != address.EMULATOR:
+    if found is not None and found.has_infeed:
         findings += environment.check_address(found)
         findings += environment.check_paths(found, request.paths)
     if wanted is not None:

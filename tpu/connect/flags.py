@@ -6,6 +6,7 @@ from absl import flags
 
 from tpu.connect import topology
 from tpu.connect.request import Request, TPUError
+from tpu.pjrt import devices
 
 FLAGS = flags.FLAGS
 # Steps per session.run: the largest default, and the number below which a hint is printed.
@@ -15,8 +16,21 @@ _RESTART_MINUTES = 60
 flags.DEFINE_string(
     "tpu",
     "",
-    "TPU address: local (this TPU VM), a TPU name, grpc://host:port[,...], or emulator (cores "
-    "emulated on the CPU). Default: TPU_NAME and the like, else a TPU of this machine.",
+    "TPU address: local (this TPU VM), a TPU name, grpc://host:port[,...], pjrt (the devices of "
+    "this machine through JAX: TPU v5e, v5p, v6e, GPU, CPU), or emulator (cores emulated on the "
+    "CPU). Default: TPU_NAME and the like, else a TPU of this machine.",
+)
+flags.DEFINE_string(
+    "devices",
+    "",
+    "--tpu=pjrt: tpu, gpu or cpu, with a number for a part of them, such as cpu:8. Default: all "
+    "devices of the platform that JAX finds.",
+)
+flags.DEFINE_string(
+    "pjrt_python",
+    "",
+    "--tpu=pjrt: the Python interpreter that has JAX, 0.4.30 or later; it needs no TensorFlow. "
+    "Default: this one.",
 )
 flags.DEFINE_string("tpu_zone", "", "Zone of a named TPU. Default: the zone of this machine.")
 flags.DEFINE_string(
@@ -71,6 +85,15 @@ flags.DEFINE_enum(
 )
 
 
+@flags.validator("devices")
+def _check_devices(text):
+    try:
+        devices.parse(text)
+    except ValueError as error:
+        raise flags.ValidationError(str(error)) from error
+    return True
+
+
 @flags.validator("tpu_topology")
 def _check_topology(name):
     is_check = "mode" in FLAGS and FLAGS["mode"].value == "check"
@@ -98,6 +121,8 @@ def request(mode, paths, batch_sizes, accumulate_steps, on_one_host) -> Request:
         accumulate_steps=accumulate_steps,
         on_one_host=on_one_host,
         wait_minutes=FLAGS.tpu_wait_minutes or 0,
+        devices=FLAGS.devices,
+        python=FLAGS.pjrt_python,
     )
 
 

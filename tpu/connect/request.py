@@ -24,6 +24,7 @@ class Request:
       accumulate_steps: micro-batches per training step.
       on_one_host: True if the mode evaluates or predicts, which TPUEstimator does on one host only.
       wait_minutes: how long to wait for a TPU that is not READY or does not answer.
+      devices, python: of --tpu=pjrt; see `tpu.pjrt.devices.run_on_devices`.
     """
 
     tpu: str
@@ -37,3 +38,5 @@ class Request:
     accumulate_steps: int = 1
     on_one_host: bool = False
     wait_minutes: float = 0
+    devices: str = ""
+    python: str = ""

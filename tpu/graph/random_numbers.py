@@ -10,6 +10,7 @@ import functools
 import hashlib
 
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from tpu.graph import nodes as node_defs
 from tpu.graph import substitutes
@@ -21,7 +22,7 @@ _STRIDE = 0x1E3779B97F4A7C15
 
 def is_random(graph: tf.Graph, program: ReplicatedGraph) -> bool:
     """Returns True if a program draws random numbers, in a function or not."""
-    nodes = [program.operations[name].node_def for name in program.live]
+    nodes = [op.node_def for name, op in program.operations.items() if name in program.live]
     called = node_defs.all_called(nodes, functools.partial(node_defs.definition, graph))
     inner = (node for function in called.values() for node in function.node_def)
     return any(node.op in OPERATIONS for node in [*nodes, *inner])
@@ -38,7 +39,7 @@ def rewrite(op: tf.Operation, node, nodes, step_number: tf.Tensor) -> None:
     """Makes the copy of an operation's node stateless, and adds others to `nodes`."""
 
     def compute(number, *inputs):
-        replica = tf.cast(tf.raw_ops.XlaReplicaId(), tf.int64)
+        replica = tf.cast(gen_xla_ops.xla_replica_id(), tf.int64)
         seed = tf.stack([_key(op) + replica * _STRIDE, number])
         return OPERATIONS[op.type](op, seed, *inputs)
 
@@ -54,30 +55,26 @@ def _key(op):
 
 
 def _uniform(op, seed, shape):
-    return tf.raw_ops.StatelessRandomUniform(shape=shape, seed=seed, dtype=op.get_attr("dtype"))
+    return tf.random.stateless_uniform(shape, seed, dtype=op.get_attr("dtype"))
 
 
 def _normal(op, seed, shape):
-    return tf.raw_ops.StatelessRandomNormal(shape=shape, seed=seed, dtype=op.get_attr("dtype"))
+    return tf.random.stateless_normal(shape, seed, dtype=op.get_attr("dtype"))
 
 
 def _truncated_normal(op, seed, shape):
-    return tf.raw_ops.StatelessTruncatedNormal(shape=shape, seed=seed, dtype=op.get_attr("dtype"))
+    return tf.random.stateless_truncated_normal(shape, seed, dtype=op.get_attr("dtype"))
 
 
 def _uniform_int(op, seed, shape, minval, maxval):
     del op
-    return tf.raw_ops.StatelessRandomUniformInt(
-        shape=shape, seed=seed, minval=minval, maxval=maxval
-    )
+    return tf.random.stateless_uniform(shape, seed, minval, maxval, dtype=minval.dtype)
 
 
 def _multinomial(op, seed, logits, num_samples):
     """Samples by the maximum of logits with Gumbel noise."""
     batch, classes = tf.unstack(tf.shape(logits))
-    uniform = tf.raw_ops.StatelessRandomUniform(
-        shape=tf.stack([batch, num_samples, classes]), seed=seed
-    )
+    uniform = tf.random.stateless_uniform(tf.stack([batch, num_samples, classes]), seed)
     smallest = uniform.dtype.as_numpy_dtype(2.0**-24)  # half of the generator's step: never log(0)
     noise = -tf.math.log(-tf.math.log(uniform + smallest))
     scores = tf.cast(logits, tf.float32)[:, tf.newaxis] + noise
@@ -87,7 +84,7 @@ def _multinomial(op, seed, logits, num_samples):
 def _shuffle(op, seed, value):
     del op
     size = tf.shape(value)[:1]
-    keys = tf.raw_ops.StatelessRandomUniformFullInt(shape=size, seed=seed, dtype=tf.int32)
+    keys = tf.random.stateless_uniform(size, seed, None, None, dtype=tf.int32)
     return tf.gather(value, tf.argsort(keys))
 
 

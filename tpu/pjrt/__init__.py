@@ -1,1 +1,1 @@
-"""PJRT cores: the steps of a TPUEstimator program on the devices of JAX."""
+"""TPUEstimator on PJRT devices: TPU v5e, v5p and v6e, GPUs, CPUs; JAX runs the steps."""

@@ -31,6 +31,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tpu.connect.request import TPUError
 from tpu.pjrt import worker
 
 _END_SECONDS = 10  # for the worker to end by itself
@@ -40,7 +41,7 @@ _INSTALL = (
 )
 
 
-class PJRTError(Exception):
+class PJRTError(TPUError):
     """A fault of the devices or of the worker, in one line: what is wrong, what to do."""
 
 

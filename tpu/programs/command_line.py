@@ -1,6 +1,7 @@
 """Parses the command line; imports TensorFlow only once the arguments are valid.
 
 python -m tpu emulate --topology=v3-8 their_program.py --their_flag=1
+python -m tpu run --devices=tpu their_program.py --their_flag=1
 python -m tpu check --topology=v3-8 --report=report.json -m their.module --their_flag=1
 python -m tpu compare --topology=v2-8 --steps=20 their_program.py --their_flag=1
 python -m tpu vm up --name=my-tpu
@@ -17,6 +18,7 @@ import warnings
 
 from tpu import software
 from tpu.connect import topology
+from tpu.pjrt import devices
 from tpu.programs.program import Program, log
 
 _PROGRAM_HELP = "the program and its arguments, as after `python`; -m MODULE runs a module"
@@ -69,12 +71,14 @@ def main(argv=None) -> int:
 
 
 def _run(program, arguments):
-    if arguments.command == "emulate":
-        from tpu.programs import emulate, failures
+    if arguments.command in ("emulate", "run"):
+        from tpu.programs import failures, run
 
         try:
             with failures.print_in_threads(arguments.verbose), failures.explain_specs():
-                return emulate.run(program, arguments.topology)
+                if arguments.command == "emulate":
+                    return run.emulate(program, arguments.topology)
+                return run.run(program, arguments.devices, arguments.pjrt_python)
         except Exception as error:  # as Python does for an error that a program does not catch
             if sys.excepthook is not sys.__excepthook__:
                 raise  # the program has its own way to report it
@@ -118,6 +122,12 @@ def _parser():
         description="Runs a program; its TPUEstimators train, evaluate and predict on emulated "
         "TPU cores on this CPU.",
     )
+    run = commands.add_parser(
+        "run",
+        help="run a program on TPU v5e, v5p or v6e, GPUs or CPUs, through PJRT",
+        description="Runs a program; its TPUEstimators train, evaluate and predict on the PJRT "
+        "devices of this machine, which JAX finds and runs.",
+    )
     check = commands.add_parser(
         "check",
         help="check that a program compiles, fits and is correct on a TPU",
@@ -143,12 +153,28 @@ def _parser():
             metavar="SLICE",
             help="TPU slice such as v2-8, v3-32, or HOSTSxCORES such as 1x2 (default: v3-8)",
         )
+    for command in (emulate, run, check, compare):
         command.add_argument(
             "--tf1",
             action="store_true",
             help="run a program written for TensorFlow 1.x: `import tensorflow` gives "
             "tf.compat.v1 with the parts of tf.contrib that TPU programs use",
         )
+    run.add_argument(
+        "--devices",
+        type=_devices,
+        default="",
+        metavar="PLATFORM[:N]",
+        help="tpu, gpu or cpu, with a number for a part of them, such as cpu:8 (default: all "
+        "devices of the platform that JAX finds)",
+    )
+    run.add_argument(
+        "--pjrt_python",
+        default="",
+        metavar="PATH",
+        help="the Python interpreter that has JAX, 0.4.30 or later; it needs no TensorFlow "
+        "(default: this one)",
+    )
     check.add_argument(
         "--steps",
         type=_at_least(0),
@@ -174,7 +200,7 @@ def _parser():
         help="train without clipping gradients by their norm, which differs per core if it comes "
         "before the all-reduce",
     )
-    for command in (emulate, compare):
+    for command in (emulate, run, compare):
         command.add_argument(
             "--verbose",
             action="store_true",
@@ -182,7 +208,7 @@ def _parser():
         )
     for command in (check, compare):
         command.add_argument("--report", metavar="FILE.json", help="also write the results as JSON")
-    for command in (emulate, check, compare):
+    for command in (emulate, run, check, compare):
         command.add_argument("-m", dest="is_module", action="store_true", help=argparse.SUPPRESS)
         command.add_argument("program", nargs=argparse.REMAINDER, help=_PROGRAM_HELP)
         command.usage = f"{parser.prog} {command.prog.split()[-1]} [options] PROGRAM|-m MODULE ..."
@@ -194,6 +220,14 @@ def _topology(name):
         return topology.find(name)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _devices(text):
+    try:
+        devices.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
 
 
 def _at_least(smallest):

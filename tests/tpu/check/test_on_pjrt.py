@@ -24,7 +24,9 @@ def test_a_program_without_faults_has_no_findings(name):
 
 
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
-@pytest.mark.parametrize(("name", "cores"), [("v5e-8", 8), ("v5p-8", 4), ("v6e-8", 8), ("v5e-16", 16)])
+@pytest.mark.parametrize(
+    ("name", "cores"), [("v5e-8", 8), ("v5p-8", 4), ("v6e-8", 8), ("v5e-16", 16)]
+)
 def test_the_compiler_gives_memory_and_step_time(name, cores):
     report = check_program(make_estimator(make_model_fn()), {"train": rows}, name)
     train = report.modes["train"]

@@ -6,13 +6,13 @@ import tensorflow as tf
 
 from tests import numerics
 from tpu.connect import topology
-from tpu.programs import emulate
+from tpu.programs import run
 
 SLICE = topology.find("1x2")
 
 
 def test_every_call_runs_on_emulated_cores(linear_program, tmp_path, capfd):
-    assert emulate.run(linear_program("--mode=all", "--steps=4"), SLICE) == 0
+    assert run.emulate(linear_program("--mode=all", "--steps=4"), SLICE) == 0
     out, err = capfd.readouterr()
     assert "tpu: emulating a TPU 1x2 (1 x 2 cores)" in err
     ran = "2 train, 2 evaluate, 1 predict, 1 export"
@@ -26,32 +26,32 @@ def test_trains_as_on_a_cpu(linear_program, tmp_path):
     weights = []
     for use_tpu in (1, 0):
         flags = f"--model_dir={tmp_path}/{use_tpu}", f"--use_tpu={use_tpu}"
-        emulate.run(linear_program(*flags), SLICE)
+        run.emulate(linear_program(*flags), SLICE)
         weights.append(tf.train.load_variable(f"{tmp_path}/{use_tpu}", "dense/kernel"))
     assert np.abs(weights[1] - 1).max() > 0.01
     numerics.assert_close(*weights, terms=16, depth=6, magnitude=1.0)
 
 
 def test_train_and_evaluate(linear_program, capfd):
-    emulate.run(linear_program("--mode=train_and_evaluate"), SLICE)
+    run.emulate(linear_program("--mode=train_and_evaluate"), SLICE)
     assert "1 train, 1 evaluate" in capfd.readouterr().err
 
 
 def test_reports_that_nothing_was_emulated(linear_program, script, capfd):
-    emulate.run(linear_program("--use_tpu=0", "--steps=1"), SLICE)
+    run.emulate(linear_program("--use_tpu=0", "--steps=1"), SLICE)
     assert "set use_tpu=True by the program's own flag" in capfd.readouterr().err
-    emulate.run(script("print('hello')"), SLICE)
+    run.emulate(script("print('hello')"), SLICE)
     assert "the program called no TPUEstimator" in capfd.readouterr().err
 
 
 def test_errors_of_the_program_are_its_own(script):
     with pytest.raises(KeyError, match="mine"):
-        emulate.run(script("raise KeyError('mine')"), SLICE)
+        run.emulate(script("raise KeyError('mine')"), SLICE)
 
 
 def test_reports_a_call_that_failed(linear_program, capfd):
     with pytest.raises(ValueError, match="divisible by number of replicas 3"):
-        emulate.run(linear_program(), topology.find("1x3"))
+        run.emulate(linear_program(), topology.find("1x3"))
     assert capfd.readouterr().err.endswith("tpu: on emulated cores: train failed\n")
 
 
@@ -60,7 +60,7 @@ def test_unsupported_programs_get_one_line(script, capfd):
 import tensorflow as tf
 tf.distribute.TPUStrategy(tf.distribute.cluster_resolver.TPUClusterResolver("any"))
 """
-    assert emulate.run(script(source), SLICE) == 1
+    assert run.emulate(script(source), SLICE) == 1
     *_, last = capfd.readouterr().err.splitlines()
     assert last.startswith("tpu: error: TPUStrategy is not emulated")
     assert last.endswith("script.py:3)")

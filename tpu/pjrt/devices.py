@@ -1,0 +1,69 @@
+"""PJRT devices in place of the cores of a TPU, for a program or for run_tpu.py."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+
+from tpu.connect.topology import Topology
+
+PLATFORMS = ("tpu", "gpu", "cpu")
+NOT_SUPPORTED = "TPU embeddings, outside compilation, model parallelism"
+
+
+def parse(text: str) -> tuple[str, int | None]:
+    """Returns the platform and the number of devices of "tpu", "gpu", "cpu" or "cpu:8".
+
+    "" is JAX's default platform; the number is None for all devices.
+
+    Raises:
+      ValueError: neither.
+    """
+    platform, colon, number = text.partition(":")
+    is_valid = platform in PLATFORMS and (not colon or (number.isdecimal() and int(number) > 0))
+    if text and not is_valid:
+        raise ValueError(f"'{text}' is none of tpu, gpu, cpu and, with a number of devices, cpu:8")
+    return platform, int(number) if number else None
+
+
+@contextlib.contextmanager
+def run_on_devices(spec: str = "", python: str = ""):
+    """Lets every TPUEstimator(use_tpu=True) of this process run on PJRT devices.
+
+    Args:
+      spec: of the devices; see `parse`.
+      python: the interpreter that has JAX; "" for this one.
+
+    Yields:
+      (`Topology`: its cores are the devices, description in a line).
+
+    Raises:
+      PJRTError: there are no such devices, or they fail later.
+      NotImplementedError: a program needs what the devices do not support.
+    """
+    import tensorflow as tf
+
+    from tpu.emulator import emulator
+    from tpu.pjrt.client import Devices
+    from tpu.pjrt.cores import PJRTCores
+
+    platform, number = parse(spec)
+    with contextlib.closing(Devices(python or sys.executable, platform, number)) as devices:
+        hosts, per_host = devices.num_processes, devices.num_local
+        found = Topology(f"{hosts}x{per_host}", hosts, per_host, 0)
+        cores = PJRTCores(devices)
+        try:
+            with emulator.emulate(found, cores):
+                yield found, describe(devices)
+        except tf.errors.OpError:  # with the text of the error of a host operation
+            if cores.error is not None:
+                raise cores.error from None
+            raise
+
+
+def describe(devices) -> str:
+    """Returns the devices of a `client.Devices` in words."""
+    count = devices.num_global
+    number = f"{count} device{'s' if count > 1 else ''}"
+    hosts = f" on {devices.num_processes} hosts" if devices.num_processes > 1 else ""
+    return f"{number}{hosts} through PJRT: {devices.kind} (JAX {devices.jax_version})"

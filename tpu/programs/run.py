@@ -1,0 +1,106 @@
+"""`python -m tpu emulate` and `run`: a program on emulated TPU cores, or on PJRT devices."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import os
+import traceback
+
+import tpu
+from tpu.connect.request import TPUError
+from tpu.connect.topology import Topology
+from tpu.emulator import emulator
+from tpu.findings import user_line_in
+from tpu.pjrt import devices
+from tpu.programs import calls
+from tpu.programs.program import Program, log
+
+# Those that raise NotImplementedError for what the cores do not support.
+_FOLDERS = tuple(
+    os.path.join(os.path.dirname(tpu.__file__), name, "") for name in ("emulator", "graph", "pjrt")
+)
+
+
+def emulate(program: Program, tpu_topology: Topology) -> int:
+    """Runs a program; every TPUEstimator(use_tpu=True) computes on emulated cores.
+
+    Prints a summary of the calls of Estimators to stderr.
+
+    Returns:
+      0; 1 after an error line if the program needs what the emulator does not support.
+
+    Raises:
+      Any exception of the program.
+    """
+    cores = f"{tpu_topology.num_hosts} x {tpu_topology.cores_per_host} cores"
+    log(f"emulating a TPU {tpu_topology.name} ({cores}); not emulated: {emulator.NOT_EMULATED}")
+    return _run(program, emulator.emulate(tpu_topology), "emulated cores")
+
+
+def run(program: Program, spec: str, python: str) -> int:
+    """Runs a program; every TPUEstimator(use_tpu=True) computes on PJRT devices.
+
+    Takes the arguments of `devices.run_on_devices`, and prints a summary as `emulate` does.
+
+    Returns:
+      0; 1 after an error line if there are no such devices, if they fail, or if the program needs
+      what they do not support.
+
+    Raises:
+      Any exception of the program.
+    """
+
+    @contextlib.contextmanager
+    def cores():
+        with devices.run_on_devices(spec, python) as (_, text):
+            log(f"{text}; not supported: {devices.NOT_SUPPORTED}")
+            yield
+
+    return _run(program, cores(), "PJRT devices")
+
+
+def _run(program, cores, where):
+    """Runs a program in a context manager in which TPUEstimator finds its cores."""
+    counts, failed = collections.Counter(), []
+
+    def execute(call):
+        counts[call.name, call.on_tpu] += 1
+        try:
+            return call.execute()
+        except BaseException:
+            counts[call.name, call.on_tpu] -= 1
+            failed.append(call.name)
+            raise
+
+    def end(how, status):
+        log(f"the program ended by {how}")
+        log(_summary(counts, failed, where))
+        return 1 if status is None else status
+
+    try:
+        try:
+            with cores, calls.intercept(execute):
+                program.run(end)
+        finally:
+            log(_summary(counts, failed, where))
+    except NotImplementedError as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        if not frames[-1].filename.startswith(_FOLDERS):
+            raise
+        log(f"error: {error} (at {user_line_in(frames)})")
+        return 1
+    except TPUError as error:
+        log(f"error: {error}")
+        return 1
+    return 0
+
+
+def _summary(counts, failed, where):
+    on_tpu = [f"{number} {name}" for (name, is_tpu), number in counts.items() if is_tpu and number]
+    on_tpu += [f"{name} failed" for name in failed]
+    if on_tpu:
+        return f"on {where}: {', '.join(on_tpu)}"
+    if counts:
+        return f"nothing ran on {where}: set use_tpu=True by the program's own flag"
+    return f"nothing ran on {where}: the program called no TPUEstimator"

@@ -1,5 +1,7 @@
 """Rematerialization: the same loss and gradients from a second forward pass."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -39,11 +41,18 @@ def build(**changes):
 
 
 def values(**changes):
-    """Returns the values of `build` in a new graph."""
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    """Returns the values of `build` in a new graph, and how often it computes attention."""
+    with tf.Graph().as_default() as graph, tf.compat.v1.Session() as session:
         tensors = build(**changes)
+        num_softmaxes = sum(op.type == "Softmax" for op in graph.get_operations())
         variable_values.assign_all(session, value_of)
-        return session.run(tensors)
+        return session.run(tensors), num_softmaxes
+
+
+@functools.cache
+def cached_values(recompute, use_tpu=False):
+    """`values`, read-only: several tests compare with the same."""
+    return values(recompute=recompute, use_tpu=use_tpu)
 
 
 def value_of(variable):
@@ -54,7 +63,7 @@ def value_of(variable):
 
 @pytest.mark.parametrize("use_tpu", [False, True])
 def test_loss_and_gradients_are_those_without(use_tpu):
-    kept, again = (values(recompute=flag, use_tpu=use_tpu) for flag in (False, True))
+    (kept, _), (again, _) = (cached_values(flag, use_tpu) for flag in (False, True))
     assert kept.keys() == again.keys()
     for name, value in kept.items():
         magnitude = max(1.0, np.abs(value).max())
@@ -62,30 +71,25 @@ def test_loss_and_gradients_are_those_without(use_tpu):
 
 
 def test_other_dropout_in_the_second_pass_would_show(monkeypatch):
-    kept = values(recompute=False)
+    kept, _ = cached_values(recompute=False)
     monkeypatch.setattr(dropout, "next_seeds", lambda: (tf.constant([5, 6]), 0))
     name = "bert/encoder/layer_1/output/dense/kernel"
-    assert np.abs(values(recompute=True)[name] - kept[name]).max() > 0.01
+    again, _ = values(recompute=True)
+    assert np.abs(again[name] - kept[name]).max() > 0.01
 
 
 @pytest.mark.slow
 def test_gradients_in_bfloat16_are_those_without():
-    kept, again = (values(recompute=flag, precision="bfloat16") for flag in (False, True))
+    both = (values(recompute=flag, precision="bfloat16") for flag in (False, True))
+    (kept, _), (again, _) = both
     for name, value in kept.items():
         # Equal operations; only the sums of the gradients of `x` may be in another order.
         np.testing.assert_allclose(again[name], value, rtol=0.05, atol=0.05 * np.abs(value).max())
 
 
-def test_each_layer_is_computed_twice(graph):
-    def count(**changes):
-        before = len(softmaxes())
-        build(**changes)
-        return len(softmaxes()) - before
-
-    def softmaxes():
-        return [op for op in graph.get_operations() if op.type == "Softmax"]
-
-    assert count(recompute=True) == 2 * 2
+def test_each_layer_is_computed_twice():
+    assert cached_values(recompute=False)[1] == 2
+    assert cached_values(recompute=True)[1] == 2 * 2
 
 
 def test_dropout_without_seeds_is_repeated():

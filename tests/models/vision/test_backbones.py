@@ -1,5 +1,7 @@
 """Backbones give the feature maps of their classifiers at every resolution."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -19,7 +21,9 @@ IMAGES = np.random.default_rng(3).integers(0, 256, [1, 96, 64, 3], np.uint8)
 LEVELS = (1, 2, 3, 4, 5)
 
 
+@functools.lru_cache(maxsize=2)  # several tests compare with the same maps
 def maps_of(name, output_stride=32, levels=LEVELS, **params):
+    """Returns `{level: map}` of a narrow network, and `{variable: shape}`. Read-only."""
     params = {**backbones.default_params(name), "backbone_width": 0.125, **params}
     with tf.Graph().as_default():
         tf.compat.v1.set_random_seed(5)
@@ -60,15 +64,15 @@ def test_dilation_computes_the_same_map_at_more_places(name):
 def test_maps_with_the_stride_in_the_1x1_convolution_keep_their_resolution():
     maps, _ = maps_of("resnet50", stride_in_1x1=True)
     assert [maps[level].shape[1] for level in (2, 3, 4, 5)] == [24, 12, 6, 3]
-    alone, _ = maps_of("resnet50", stride_in_1x1=True, levels=[3, 5])
-    for level in (3, 5):
-        np.testing.assert_allclose(alone[level], maps[level], rtol=1e-4, atol=1e-4)
+    some, _ = maps_of("resnet50", stride_in_1x1=True, levels=(1, 3))
+    for level in (1, 3):
+        np.testing.assert_allclose(some[level], maps[level], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["resnet18", slow("mobilenet_v1"), slow("mobilenet_v2")])
 def test_a_network_is_built_up_to_its_last_map(name):
     whole, variables = maps_of(name)
-    maps, some_variables = maps_of(name, levels=[3, 2])
+    maps, some_variables = maps_of(name, levels=(3, 2))
     assert list(maps) == [3, 2]
     assert maps[3].shape == whole[3].shape
     missing = variables.keys() - some_variables.keys()

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from input_fns.core import serving
 from tests import numerics
 from tests.marks import slow
 from tools import runtimes
@@ -14,10 +15,9 @@ def load(name, exported, c_api):
     return c_api(exported) if name == "C API" else runtimes.RUNTIMES[name](exported.path)
 
 
-# TensorFlow Lite runs the CNN in test_recipes.py. To convert the loops of the translator for ONNX
-# Runtime takes ten seconds, for OpenVINO five. Others of TensorFlow start it again and match the C
-# API, whose answers test_signatures.py compares.
-QUICK = {("Triton", "cnn"), ("ONNX Runtime", "cnn"), ("OpenVINO", "cnn")}
+# TensorFlow Lite runs the CNN in test_recipes.py. ONNX Runtime converts in another process. Others
+# of TensorFlow start it again and match the C API, whose answers test_signatures.py compares.
+QUICK = {("Triton", "cnn"), ("OpenVINO", "cnn")}
 NAMES = (*runtimes.TENSORFLOW_RUNTIMES, "TensorFlow Lite", "ONNX Runtime", "OpenVINO")
 CASES = [(name, model) for name in NAMES for model in ("cnn", "translator", "mobilenet")]
 
@@ -34,9 +34,9 @@ def test_outputs_match_predict(name, exported, raw, c_api, assert_predicted):
 
 
 @pytest.fixture(scope="module")
-def answer(cnn, raw, c_api):
+def answer(cnn, raw, in_process):
     """The outputs of `cnn`."""
-    return c_api(cnn)(raw(cnn))
+    return in_process(cnn)(serving.RAW, raw(cnn))
 
 
 def test_class_names_match_the_classes(cnn, answer):

@@ -58,10 +58,10 @@ def test_classify_has_a_classify_log(cnn):
 
 
 @pytest.mark.parametrize("exported", [slow("translator"), "cnn", slow("mobilenet")], indirect=True)
-def test_the_requests_can_be_replayed(exported, c_api):
-    runtime = c_api(exported)
+def test_the_requests_can_be_replayed(exported, in_process):
+    run = in_process(exported)
     for log in logs(exported):
-        answer, _ = runtime.run(get_request(log).model_spec.signature_name, get_inputs(log))
+        answer = run(get_request(log).model_spec.signature_name, get_inputs(log))
         assert {len(values) for values in answer.values()} == {3}
 
 

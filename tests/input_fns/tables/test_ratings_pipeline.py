@@ -44,9 +44,19 @@ def train(pipeline, num_batches, seed=1, start_step=0):
     return [np.stack(arrays) for arrays in zip(*found)]
 
 
-@pytest.mark.parametrize("cache", ["memory", "none"])
-def test_training_draws_negatives_that_are_no_positives(data, positives, cache):
-    users, items, interaction = train(RatingsPipeline(data, cache, num_negatives=7), 40)
+@pytest.fixture(scope="module", params=["memory", "none"])
+def pipeline(request, data):
+    return RatingsPipeline(data, request.param, num_negatives=7)
+
+
+@pytest.fixture(scope="module")
+def trained(pipeline):
+    """The first 40 batches of a training."""
+    return train(pipeline, 40)
+
+
+def test_training_draws_negatives_that_are_no_positives(data, positives, trained):
+    users, items, interaction = trained
     assert items.shape == (40, BATCH, 8)
     np.testing.assert_array_equal(interaction[0, 0], [1, 0, 0, 0, 0, 0, 0, 0])
     assert items.min() >= 0
@@ -58,16 +68,14 @@ def test_training_draws_negatives_that_are_no_positives(data, positives, cache):
     assert first == positives["train"]
 
 
-@pytest.mark.parametrize("cache", ["memory", "none"])
-def test_negatives_are_a_function_of_seed_and_step(data, cache):
-    pipeline = RatingsPipeline(data, cache)
-    whole = train(pipeline, 9)
+def test_negatives_are_a_function_of_seed_and_step(pipeline, trained):
     resumed = train(pipeline, 4, start_step=5)
-    for a, b in zip(whole, resumed):
-        np.testing.assert_array_equal(a[5:], b)
-    other = train(pipeline, 9, seed=2)
-    assert (whole[1][..., 1:] != other[1][..., 1:]).any()
-    assert len(np.unique(whole[1][..., 1:], axis=0)) == 9
+    for a, b in zip(trained, resumed):
+        np.testing.assert_array_equal(a[5:9], b)
+    negatives = trained[1][:9, :, 1:]
+    _, items, _ = train(pipeline, 9, seed=2)
+    assert (negatives != items[..., 1:]).any()
+    assert len(np.unique(negatives, axis=0)) == 9
 
 
 def test_negatives_are_uniform(data, positives, eager):

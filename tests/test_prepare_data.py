@@ -13,6 +13,7 @@ from PIL import Image
 import prepare_data
 from common import locks
 from common.errors import UsageError
+from engine.cli import startup
 from input_fns import DataError
 from input_fns.convert import flags as convert_flags
 
@@ -131,11 +132,12 @@ def test_the_folder_of_another_data_set_is_not_touched(prepare, own_data_dir, ov
         (["--dataset=digits", "--data_dir=d", "--shards=-1"], "-1 is not a non-negative integer"),
     ],
 )
-def test_a_wrong_flag_is_one_line_and_status_2(arguments, message):
-    command = [sys.executable, "prepare_data.py", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
+def test_a_wrong_flag_is_one_line_and_status_2(arguments, message, capsys):
+    convert_flags.FLAGS.unparse_flags()
+    with pytest.raises(SystemExit) as end:
+        startup.start(["prepare_data.py", *arguments], "", "input_fns.convert.flags")
+    assert end.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
     assert message in line
 
 

@@ -1,10 +1,10 @@
 """Memory of a training step of each recipe on TPU slices, by the TPU compiler, as a table.
 
-    python -m benchmarks.recipe_memory [--slices=v5e-8,v5p-8,v6e-8] [RECIPE ...]
+    python -m benchmarks.recipe_memory [--slices=v5e-8,v5p-8,v6e-8] [RECIPE ...] [FLAG ...]
 
 Checks each recipe of configs/ that is not for a larger slice, like run_tpu.py --mode=check but only
-the training, on random data with the shapes of its data set. Needs the TPU compiler (pip install
-libtpu==0.0.34), no TPU, and 20 GB of memory for BERT-base. Takes an hour or two on two cores.
+the training, on random data with the shapes of its data set. FLAGs are those of run_tpu.py. Needs
+the TPU compiler (pip install libtpu==0.0.34), no TPU. Takes two hours on two idle cores.
 """
 
 from __future__ import annotations
@@ -128,16 +128,18 @@ def _cell(report):
 
 def main(arguments: list[str]) -> None:
     """Prints the table."""
-    slices = _SLICES
-    if arguments[:1] and arguments[0].startswith("--slices="):
-        slices = arguments.pop(0).partition("=")[2]
+    slices, names, more = _SLICES, [], []
+    for argument in arguments:
+        if argument.startswith("--slices="):
+            slices = argument.partition("=")[2]
+        else:
+            (more if argument.startswith("-") else names).append(argument)
     slices = slices.split(",")
-    names = arguments or [
-        path.stem for path in sorted(_RECIPES.glob("*.cfg")) if not path.stem.endswith("-32")
-    ]
+    recipes = (path.stem for path in sorted(_RECIPES.glob("*.cfg")))
+    names = names or [name for name in recipes if not name.endswith("-32")]
     print(f"| recipe | {' | '.join(slices)} |\n|{'---|' * (1 + len(slices))}", flush=True)
     for name in names:
-        print(row(_RECIPES / f"{name}.cfg", slices), flush=True)
+        print(row(_RECIPES / f"{name}.cfg", slices, *more), flush=True)
 
 
 if __name__ == "__main__":

@@ -23,10 +23,18 @@ ROOT = pathlib.Path(__file__).parents[2]
 PYTHON = os.environ.get("PJRT_PYTHON", sys.executable)
 ROWS, COLUMNS = 3, 2
 _TYPES = {
-    "float32": xla_data_pb2.F32,
-    "bfloat16": xla_data_pb2.BF16,
-    "int64": xla_data_pb2.S64,
     "bool": xla_data_pb2.PRED,
+    "int8": xla_data_pb2.S8,
+    "int32": xla_data_pb2.S32,
+    "int64": xla_data_pb2.S64,
+    "uint16": xla_data_pb2.U16,
+    "uint64": xla_data_pb2.U64,
+    "float8_e4m3fn": xla_data_pb2.F8E4M3FN,
+    "bfloat16": xla_data_pb2.BF16,
+    "float16": xla_data_pb2.F16,
+    "float32": xla_data_pb2.F32,
+    "float64": xla_data_pb2.F64,
+    "complex64": xla_data_pb2.C64,
 }
 
 
@@ -227,6 +235,48 @@ def test_devices_differ_until_the_loop_ends(devices):
             squares.append(np.ravel(devices.collect()).tolist())
         devices.begin(program, [], state)
     assert squares == [[1, 1], [9, 36], [25, 25], [49, 100]]
+
+
+@pytest.mark.parametrize("shape", [[], [3], [2, 5], [0, 2]])
+def test_dtypes(devices, shape):
+    """Each dtype, to the bit: a step returns its state, and makes its infeed the next state."""
+    entry = Computation("entry")
+    types = [(name, shape) for name in _TYPES]
+    count = len(types)
+    parameters = entry.parameters(*types, *types)
+    copies = [entry.add("copy", *pair[0], pair[1]) for pair in zip(types * 2, parameters)]
+    aliases = [(i, count + i) for i in range(count)]
+    numbers = list(range(2 * count))
+    step = client.Program(
+        _module(entry, copies, aliases=aliases), count, 0, count, numbers[count:], numbers[:count]
+    )
+    random = np.random.default_rng(0)
+
+    def values():
+        found = []
+        for name in _TYPES:
+            dtype = np.dtype(getattr(ml_dtypes, name, name))
+            small = random.integers(0, 2, shape) if name == "bool" else random.normal(0, 9, shape)
+            found.append(np.asarray(-np.abs(small) if name[0] in "fcb" else small).astype(dtype))
+        return found
+
+    def run(*batch):
+        devices.submit([list(pair) for pair in zip(*batch)])
+        return [[[array.tobytes() for array in pair] for pair in devices.collect()]]
+
+    def expected(first, second):
+        return [[[x.tobytes(), y.tobytes()] for x, y in zip(first, second)]]
+
+    state, first, second = values(), values(), values()
+    program = devices.load(step)
+    devices.begin(program, [], state)
+    assert run(first, second) == expected(state, state)
+    assert run(first, second) == expected(first, second)
+    devices.begin(program, [], [None] * count)
+    assert run(first, second) == expected(first, first)
+    for array, value in zip(devices.finish(range(count)), first):
+        assert (array.dtype, array.shape) == (value.dtype, value.shape)
+        assert array.tobytes() == value.tobytes()
 
 
 def test_many_batches_ahead(devices):

@@ -19,7 +19,7 @@ from tensorflow.compiler.xla.service import hlo_pb2
 
 from tpu.pjrt import client
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[3]
 PYTHON = os.environ.get("PJRT_PYTHON", sys.executable)
 ROWS, COLUMNS = 3, 2
 _TYPES = {
@@ -481,7 +481,13 @@ def test_host_is_killed(tmp_path, monkeypatch):
     os.mkfifo(ready)
     write = f"open({str(ready)!r}, 'w').write(str(os.getpid()))"
     _fake_jax(tmp_path, monkeypatch, f"import os, time; {write}; time.sleep(10**6)")
-    source = "from tpu.pjrt import client; client.Devices()"
+    source = f"""
+try:
+    from tpu.pjrt import client
+    client.Devices()
+finally:
+    open({str(ready)!r}, "w").write("-1")
+"""
     with subprocess.Popen([sys.executable, "-c", source], cwd=ROOT) as host:
         worker = os.pidfd_open(int(ready.read_text()))
         host.kill()

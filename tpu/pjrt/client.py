@@ -111,7 +111,7 @@ class Devices:
         """
         self._python, self._timeouts = python, (timeout_s, compile_timeout_s)
         self._owner, self._error, self._closed = os.getpid(), None, False
-        self.kind = "unknown"
+        self.kind, self.num_processes = "unknown", 1
         # Guards all counters below, and is notified whenever one changes.
         self._changed = threading.Condition()
         self._sending = threading.Lock()
@@ -359,9 +359,9 @@ class Devices:
                 if kind == "done":
                     self._done += 1
                 elif kind == "failed":
-                    peak = self._current and self._current.peak_bytes
-                    needs = f" (the step needs {peak / 1e9:.2f} GB)" if peak else ""
-                    self._error = self._explain(f"The device worker{needs}", values[0])
+                    what = "The step" if self._current else "The start of the device worker"
+                    peak_bytes = self._current and self._current.peak_bytes
+                    self._error = self._explain(what, values[0], peak_bytes)
                 else:
                     self._answers.append((kind, *values))
                     self._is_asked = False
@@ -389,25 +389,28 @@ class Devices:
         how = f"exit status {status}"
         if status < 0:
             how = signal.Signals(-status).name
-            how += ": is there too little memory on the host?" if status == -signal.SIGKILL else ""
-        log = self._save_log()
-        return f"The device worker has ended ({how}). Its output, {log}, ends: {last[:300]}"
+            how += ", as by the system for lack of memory" if status == -signal.SIGKILL else ""
+        output = f". Its output, {self._save_log()}, ends: {last[:300]}" if last else ""
+        return f"The device worker has ended ({how}){output}. Run again"
 
-    def _explain(self, what, error):
+    def _explain(self, what, error, peak_bytes=None):
         """Returns one line for an error of JAX."""
         lines = [line.strip() for line in error.splitlines() if line.strip()]
         first = lines[0][:400] if lines else ""
         if len(lines) > 1:
             first += f" (more in {self._save_log()})"
         if "RESOURCE_EXHAUSTED" in error:
+            needed = f"{peak_bytes / 1e9:.2f} GB, " if peak_bytes else ""
             return (
-                f"{what} needs more memory than a device ({self.kind}) has: {first}. Use a smaller "
-                f"batch per device, or more devices"
+                f"{what} needs {needed}more memory than a device ({self.kind}) has: {first}. Use a "
+                f"smaller batch per device, or more devices"
             )
         if "already in use" in error or "lockfile" in error:
             return (
                 f"The TPU is in use by another process: {first}. End that process, then run again"
             )
+        if self.num_processes > 1:
+            first += ". If another process has failed first, see its message. Start all again"
         return f"{what} failed: {first}"
 
 

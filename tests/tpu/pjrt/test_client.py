@@ -329,7 +329,7 @@ def test_out_of_memory(python, tmp_path):
     with client.Devices(python, "cpu", 1, log=str(tmp_path / "log")) as devices:
         devices.begin(devices.load(step), [], [np.float32(1)])
         devices.submit([])
-        message = r"needs 439\d.* GB.* more memory than .* \(cpu\) has: RES.* smaller batch"
+        message = r"The step needs 439\d.* GB, more memory than .* \(cpu\) has: RES.* smaller batch"
         with pytest.raises(client.PJRTError, match=message):
             devices.finish([])
 
@@ -439,7 +439,10 @@ def _fake_jax(tmp_path, monkeypatch, devices, version=(0, 4, 30)):
 def test_old_jax(tmp_path, monkeypatch):
     """Both versions."""
     _fake_jax(tmp_path, monkeypatch, "pass", (0, 4, 29))
-    with pytest.raises(client.PJRTError, match=r"has jax 0.4.29\. Install jax 0.4.30 or newer"):
+    with pytest.raises(
+        client.PJRTError,
+        match=r"The start of the device worker failed: .* has jax 0.4.29\. Install jax 0.4.30 or newer",
+    ):
         client.Devices()
 
 

@@ -1,22 +1,24 @@
-"""Runs of run_cpu.py, for the child processes of benchmarks."""
+"""Runs of run_cpu.py and run_tpu.py, for the child processes of benchmarks."""
 
 from __future__ import annotations
 
 import glob
+import importlib
 import json
 import sys
 
+_FLAGS = {"run_cpu": "engine.cli.cpu_flags", "run_tpu": "tpu.connect.flags"}
 
-def run() -> dict:
-    """Runs run_cpu.py with the flags of sys.argv; returns the newest result of its model_dir."""
+
+def run(wrapper: str = "run_cpu") -> dict:
+    """Runs a wrapper with the flags of sys.argv; returns the newest result of its model_dir."""
     from engine.cli import startup, tensorflow_import
 
-    startup.start(sys.argv, "", "engine.cli.flags", "engine.cli.cpu_flags")
+    startup.start(sys.argv, "", "engine.cli.flags", _FLAGS[wrapper])
     tensorflow_import.import_tensorflow()
-    import run_cpu
     from engine.cli.flags import FLAGS
 
-    startup.run(run_cpu.main)
+    startup.run(importlib.import_module(wrapper).main)
     results = []
     for path in glob.glob(f"{glob.escape(FLAGS.model_dir)}/result_*.json"):
         with open(path) as file:

@@ -44,33 +44,34 @@ def run_module(module: str, *arguments, python: str = sys.executable) -> None:
     _run([python, "-m", f"benchmarks.{module}", *map(str, arguments)])
 
 
-# Prints the newest result of run_cpu.py, the seconds from the start of the process to its import
+# Prints the newest result of a wrapper, the seconds from the start of the process to its import
 # ("start") and its peak memory in MiB ("peak").
-_RUN_CPU = """
+_RUN = """
 import json, resource, sys, time
 start = time.time() - float(sys.argv.pop(1))
 from benchmarks import runs
-result = runs.run()
+result = runs.run(sys.argv.pop(1))
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 print(json.dumps({**result, "start": start, "peak": peak}))
 """
 
 
-def run_cpu(*arguments: str, before: str = "") -> dict:
-    """Runs run_cpu.py in a child process; returns the newest result and what `_RUN_CPU` adds.
+def run_cpu(*arguments: str, before: str = "", wrapper: str = "run_cpu") -> dict:
+    """Runs run_cpu.py in a child process; returns the newest result and what `_RUN` adds.
 
     Args:
       *arguments: its flags; default of --model_dir: a temporary folder.
       before: code that the process runs first.
+      wrapper: "run_cpu" or "run_tpu".
     """
     with tempfile.TemporaryDirectory() as model_dir:
         given = f"--model_dir={model_dir}", *arguments
-        return run_python(before + _RUN_CPU, time.time(), *given)
+        return run_python(before + _RUN, time.time(), wrapper, *given)
 
 
-def train_rate(*arguments: str, before: str = "") -> float:
-    """Trains with run_cpu.py in a child process; returns the examples/s after the first step."""
-    result = run_cpu("--mode=train", "--best_metric=", *arguments, before=before)
+def train_rate(*arguments: str, before: str = "", wrapper: str = "run_cpu") -> float:
+    """Trains with a wrapper in a child process; returns the examples/s after the first step."""
+    result = run_cpu("--mode=train", "--best_metric=", *arguments, before=before, wrapper=wrapper)
     return result["train"]["examples_per_second"]
 
 

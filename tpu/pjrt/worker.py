@@ -20,6 +20,7 @@ import mmap
 import multiprocessing.connection
 import os
 import queue
+import re
 import sys
 import threading
 import traceback
@@ -171,6 +172,7 @@ class _Jax:
             for shapes in (shape.parameter_shapes(), results)
         ]
         module = self._client._xla.mlir.xla_computation_to_mlir_module(computation)
+        module = without_copies(module)
         options = self._client.CompileOptions()
         options.num_replicas, options.num_partitions = len(self.devices), 1
         ids = np.array([[device.id] for device in self.devices])
@@ -244,6 +246,17 @@ class _Jax:
         total = lax.psum(jnp.where(is_first, wide, jnp.zeros_like(wide)), "replica")
         narrow = total.astype(bits.dtype) if small else total
         return narrow if bits is x else lax.bitcast_convert_type(narrow, x.dtype)
+
+
+def without_copies(module):
+    """Returns the text of an MLIR module in which a reshape to the same shape replaces each copy.
+
+    The converter leaves `mhlo.copy` as it is, which the plugins of TPUs and GPUs refuse: they take
+    StableHLO. XLA adds the copies that it needs.
+    """
+    tensor = r"tensor<(?:[^<>]|<[^<>]*>)*>"
+    copy = rf"= mhlo\.copy (%[\w#]+)(?: \{{.*?\}})? : ({tensor})"
+    return re.sub(copy, r"= stablehlo.reshape \1 : (\2) -> \2", module)
 
 
 def shards(array):

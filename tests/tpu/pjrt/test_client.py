@@ -17,7 +17,7 @@ import pytest
 from tensorflow.compiler.xla import xla_data_pb2
 from tensorflow.compiler.xla.service import hlo_pb2
 
-from tpu.pjrt import client
+from tpu.pjrt import client, worker
 
 ROOT = pathlib.Path(__file__).parents[3]
 PYTHON = os.environ.get("PJRT_PYTHON", sys.executable)
@@ -397,6 +397,21 @@ def test_several_processes(python):
     np.testing.assert_array_equal(results[0][3], W + (6 + 10 + 14) * C)
 
 
+def test_copies():
+    """A copy, which is not StableHLO, becomes a reshape to the same shape."""
+    lines = """
+        %1 = mhlo.copy %0 : tensor<i64> loc(#loc930)
+        %3 = mhlo.copy %2#1 {mhlo.sharding = "{replicated}"} : tensor<3x5xcomplex<f32>>
+        %4 = stablehlo.add %1, %1 : tensor<i64>
+    """
+    expected = """
+        %1 = stablehlo.reshape %0 : (tensor<i64>) -> tensor<i64> loc(#loc930)
+        %3 = stablehlo.reshape %2#1 : (tensor<3x5xcomplex<f32>>) -> tensor<3x5xcomplex<f32>>
+        %4 = stablehlo.add %1, %1 : tensor<i64>
+    """
+    assert worker.without_copies(lines) == expected
+
+
 def test_no_interpreter():
     """The path, and what to name instead."""
     with pytest.raises(client.PJRTError, match="/no/python, cannot be started: No such file"):
@@ -441,7 +456,7 @@ def test_old_jax(tmp_path, monkeypatch):
     _fake_jax(tmp_path, monkeypatch, "pass", (0, 4, 29))
     with pytest.raises(
         client.PJRTError,
-        match=r"The start of the device worker failed: .* has jax 0.4.29\. Install jax 0.4.30 or newer",
+        match=r"start of the device worker failed: .* has jax 0.4.29\. Install jax 0.4.30 or",
     ):
         client.Devices()
 
@@ -492,9 +507,9 @@ finally:
     open({str(ready)!r}, "w").write("-1")
 """
     with subprocess.Popen([sys.executable, "-c", source], cwd=ROOT) as host:
-        worker = os.pidfd_open(int(ready.read_text()))
+        process = os.pidfd_open(int(ready.read_text()))
         host.kill()
     try:
-        assert select.select([worker], [], [], 60)[0]
+        assert select.select([process], [], [], 60)[0]
     finally:
-        os.close(worker)
+        os.close(process)

@@ -215,7 +215,7 @@ class Devices:
           arguments: for each one an array for all local devices, or a list with one per device.
           state: an array for all devices, or None to keep the value that the last loop of the
             program has left on the first device, for all devices. With several processes, the
-            values of process 0 are used.
+            state of process 0 is used by all, but the arguments are those of each process.
 
         Raises:
           PJRTError: there is no value to keep, or the worker has failed.

@@ -159,7 +159,7 @@ class CoreBuilder:
         function = kernels.compiled_function(node)
         function.signature.name = self.library.new_name(function.signature.name, self.core)
         self.graph_def.library.function.add().CopyFrom(function)
-        types = {"Tin": kernels.input_types(node), "Tout": kernels.output_types(node)}
+        types = {"Tin": node_defs.input_types(node), "Tout": node_defs.output_types(node)}
         stateful = "Stateful" if function.signature.is_stateful else ""
         called = attr_value_pb2.NameAttrList(name=function.signature.name)
         replace(node, f"{stateful}PartitionedCall", node.input, f=called, **types)

@@ -241,7 +241,7 @@ def _to_function(definition, body, arguments, flat, library):
     for node in body.node:
         signature = library.find(node.op)
         op_def = op_def_registry.get(node.op) if signature is None else signature.signature
-        for i, name in enumerate(kernels.output_names(node, op_def)):
+        for i, name in enumerate(node_defs.output_names(node, op_def)):
             nested[f"{node.name}:{i}"] = f"{node.name}:{name}"
 
     def rename(name):

@@ -9,6 +9,8 @@ from tensorflow.core.framework import function_pb2
 from tensorflow.python.eager import context
 from tensorflow.python.framework import kernels, op_def_registry
 
+from tpu.graph import nodes as node_defs
+
 _CPU = ("CPU", "DEFAULT")
 _XLA = ("XLA_CPU_JIT",)
 # Their kernels need a caller that XLA compiles, or a part of the program of a TPU.
@@ -25,7 +27,7 @@ def has_cpu_kernel(node) -> bool:
 def can_compile(node) -> bool:
     """True if XLA compiles a NodeDef for a CPU."""
     _register_xla_kernels()
-    types = [*input_types(node), *output_types(node)]
+    types = [*node_defs.input_types(node), *node_defs.output_types(node)]
     plain = not {tf.resource, tf.variant, tf.string} & {dtype.base_dtype for dtype in types}
     return plain and node.op not in _WITHOUT_KERNEL and _has_kernel(node, _XLA)
 
@@ -40,46 +42,16 @@ def compiled_function(node) -> function_pb2.FunctionDef:
     body.CopyFrom(node)
     body.name, body.device = "operation", ""
     del body.input[:]
-    for i, dtype in enumerate(input_types(node)):
+    for i, dtype in enumerate(node_defs.input_types(node)):
         function.signature.input_arg.add(name=f"input_{i}", type=dtype.as_datatype_enum)
         body.input.append(f"input_{i}")
-    outputs = output_names(node, op_def)
-    for i, dtype in enumerate(output_types(node)):
+    outputs = node_defs.output_names(node, op_def)
+    for i, dtype in enumerate(node_defs.output_types(node)):
         function.signature.output_arg.add(name=f"output_{i}", type=dtype.as_datatype_enum)
         function.ret[f"output_{i}"] = f"operation:{outputs[i]}"
     function.attr["_XlaMustCompile"].b = True
     function.attr["_noinline"].b = True
     return function
-
-
-def input_types(node) -> list[tf.DType]:
-    """Returns the DTypes of the inputs of a NodeDef."""
-    return _types(node, op_def_registry.get(node.op).input_arg)
-
-
-def output_types(node) -> list[tf.DType]:
-    """Returns the DTypes of the outputs of a NodeDef."""
-    return _types(node, op_def_registry.get(node.op).output_arg)
-
-
-def output_names(node, op_def) -> list[str]:
-    """Returns "argument:index" of each output of a node, as functions name them."""
-    return [
-        f"{argument.name}:{i}"
-        for argument in op_def.output_arg
-        for i in range(len(_types(node, [argument])))
-    ]
-
-
-def _types(node, arguments):
-    types = []
-    for argument in arguments:
-        if argument.type_list_attr:
-            types += node.attr[argument.type_list_attr].list.type
-            continue
-        dtype = argument.type or node.attr[argument.type_attr].type
-        types += [dtype] * (node.attr[argument.number_attr].i if argument.number_attr else 1)
-    return [tf.as_dtype(dtype) for dtype in types]
 
 
 def _is_refused_when_run(node):

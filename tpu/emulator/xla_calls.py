@@ -12,9 +12,9 @@ from tensorflow.core.framework import node_def_pb2
 from tensorflow.python.eager import context
 from tensorflow.python.framework import func_graph, ops
 
-from tpu.emulator import kernels
 from tpu.emulator.invalid_values import RULES
 from tpu.emulator.xla_rules import static_value
+from tpu.graph import nodes as node_defs
 from tpu.graph.walks import ancestors, root
 
 _reported = set()
@@ -62,7 +62,7 @@ class Call(NamedTuple):
     def run(self, *inputs):
         """Adds the operation with these inputs; returns its outputs, or the operation."""
         attributes = {name: value for name, value in self.node.attr.items() if name[0] != "_"}
-        types = kernels.output_types(self.node)
+        types = node_defs.output_types(self.node)
         graph = ops.get_default_graph()
         # Python's default graph function would need the inputs as lists per argument.
         op = graph.create_op(self.node.op, list(inputs), types, attrs=attributes)
@@ -88,7 +88,7 @@ def _key(node):
 
 def mask(node, op):
     """Returns NodeDefs that compute whether inputs are invalid: the last, a bool tensor `[]`."""
-    types = kernels.input_types(node)
+    types = node_defs.input_types(node)
     known = (
         [_known(tensor) for tensor in op.inputs] if op is not None else [(None, None)] * len(types)
     )
@@ -141,7 +141,7 @@ def function_for_invalid(node):
             with tf.control_dependencies(warnings):
                 return _outputs(rule.repair(call) if rule.repair else call.compile())
 
-        types = [tf.string, *kernels.input_types(node)]
+        types = [tf.string, *node_defs.input_types(node)]
         signature = [tf.TensorSpec(None, dtype) for dtype in types]
         with context.eager_mode():
             function = tf.function(

@@ -68,7 +68,7 @@ class Rewriter:
         """Returns the NodeDefs of the conditional; the last has the name of `node`."""
         rule = RULES[node.op]
         text = f"{node.op} at {where or 'an unknown line'} {rule.message}"
-        types, results = kernels.input_types(node), kernels.output_types(node)
+        types, results = node_defs.input_types(node), node_defs.output_types(node)
         values, controls = data_inputs(node), control_inputs(node)
         is_invalid = nodes.add_mask(xla_calls.mask(node, op), values, controls)
         switches = [
@@ -121,7 +121,7 @@ class Rewriter:
             changed = True
             where = findings.user_line(op) if op is not None else ""
             new_nodes += self._replace(_Nodes(node, in_function=True), node, op, where)
-            names = kernels.output_names(node, op_def_registry.get(node.op))
+            names = node_defs.output_names(node, op_def_registry.get(node.op))
             for i, output in enumerate(names):
                 renamed[f"{node.name}:{output}"] = f"{node.name}:output:{i}"
         if not changed:
@@ -218,7 +218,7 @@ class _Nodes:
     def output(self, node, index):
         """Returns the name of an output of a node."""
         if self._in_function:
-            names = kernels.output_names(node, op_def_registry.get(node.op))
+            names = node_defs.output_names(node, op_def_registry.get(node.op))
             return f"{node.name}:{names[index]}"
         return f"{node.name}:{index}" if index else node.name
 

@@ -173,18 +173,16 @@ def _graph_def(graph, program, placement, given, step_number):
             node_defs.replace(node, "Identity", [activations], T=op.outputs[0].dtype)
         elif op.type in DROPPED_OPS or name in writers:
             node_defs.replace(node, "NoOp", node_defs.control_inputs(node))
-        elif step_number is not None and op.type in random_numbers.OPERATIONS:
-            random_numbers.rewrite(op, node, graph_def.node, step_number)
         elif op.type in substitutes.TPU_ONLY:
-            is_replaced = substitutes.substitute(op, node, graph_def.node)
+            is_replaced = substitutes.substitute(op, node, graph_def.library)
             if not is_replaced:
                 raise NotImplementedError(missing_kernel(op.type))
     functions = {function.signature.name: function for function in graph_def.library.function}
     called = node_defs.all_called(graph_def.node, functions.get)
     for function in called.values():
         _check_function(function, called.keys() if placement.is_automatic else None)
-        if step_number is not None:
-            random_numbers.check_function(function)
+    if step_number is not None:
+        random_numbers.make_stateless(graph_def, step_number)
     for function in graph_def.library.function:
         _rewrite_function(function, groups)
     _rename_functions(graph_def)

@@ -105,6 +105,36 @@ def make_constant(node, value, dtype, controls=()):
     replace(node, "Const", controls, dtype=dtype, value=tf.make_tensor_proto(value, dtype))
 
 
+def input_types(node) -> list[tf.DType]:
+    """Returns the DTypes of the inputs of a NodeDef."""
+    return _types(node, op_def_registry.get(node.op).input_arg)
+
+
+def output_types(node) -> list[tf.DType]:
+    """Returns the DTypes of the outputs of a NodeDef."""
+    return _types(node, op_def_registry.get(node.op).output_arg)
+
+
+def output_names(node, op_def) -> list[str]:
+    """Returns "argument:index" of each output of a node, as functions name them."""
+    return [
+        f"{argument.name}:{i}"
+        for argument in op_def.output_arg
+        for i in range(len(_types(node, [argument])))
+    ]
+
+
+def _types(node, arguments):
+    types = []
+    for argument in arguments:
+        if argument.type_list_attr:
+            types += node.attr[argument.type_list_attr].list.type
+            continue
+        dtype = argument.type or node.attr[argument.type_attr].type
+        types += [dtype] * (node.attr[argument.number_attr].i if argument.number_attr else 1)
+    return [tf.as_dtype(dtype) for dtype in types]
+
+
 # ---- Functions ----
 
 

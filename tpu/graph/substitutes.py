@@ -10,6 +10,8 @@ import functools
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.framework import attr_value_pb2
+from tensorflow.python.framework import graph_to_function_def
 
 from tpu.graph import nodes as node_defs
 
@@ -23,8 +25,8 @@ TPU_ONLY = (
 )
 
 
-def substitute(op: tf.Operation, node, nodes) -> bool:
-    """Replaces a copy of the node of an operation by an equivalent, and adds others to `nodes`.
+def substitute(op: tf.Operation, node, library) -> bool:
+    """Replaces a copy of the node of an operation by an equivalent; see `replace`.
 
     Returns:
       False if there is no equivalent; `node` is unchanged then.
@@ -32,47 +34,40 @@ def substitute(op: tf.Operation, node, nodes) -> bool:
     compute = _SUBSTITUTES.get(op.type)
     if compute is None or not op.inputs[0].shape.is_fully_defined():
         return False
-    return replace(node, nodes, functools.partial(compute, op), [(node.input[0], op.inputs[0])])
+    value = op.inputs[0]
+    return replace(node, library, functools.partial(compute, op), [(node.input[0], value)])
 
 
-def replace(node, nodes, compute, inputs) -> bool:
-    """Replaces a node by what a function adds to a graph, and adds the other nodes to `nodes`.
+def replace(node, library, compute, inputs) -> bool:
+    """Replaces a node of a graph or of a function by the call of a function.
 
     Args:
-      node: the NodeDef, of one output.
-      nodes: those of its GraphDef.
-      compute: function from the inputs, as tensors, to the new output; None if it adds nothing.
-      inputs: (name of an input in the GraphDef, tensor of its dtype and shape).
+      node: the NodeDef. Its only output has the name "output", as that of the call.
+      library: the FunctionDefLibrary, which gets the function.
+      compute: from the inputs, as tensors, to the new output; None if there is no equivalent.
+      inputs: (name of an input where the node is, tensor or TensorSpec of its dtype and shape).
 
     Returns:
       False if `compute` returned None; `node` is unchanged then.
     """
-    controls = node_defs.control_inputs(node)
     with tf.Graph().as_default() as graph:
-        values = [
-            tf.compat.v1.placeholder(like.dtype, like.shape, f"value_{i}")
-            for i, (_, like) in enumerate(inputs)
-        ]
+        values = [tf.compat.v1.placeholder(like.dtype, like.shape) for _, like in inputs]
         result = compute(*values)
         if result is None:
             return False
-        result = tf.identity(result, "result")
-    names = {value.op.name: name for value, (name, _) in zip(values, inputs)}
-    parts = [part for part in graph.as_graph_def().node if part.name not in names]
-    names["result"] = node.name
-    nodes.extend(_renamed(part, node.name, names) for part in parts)
-    node.Clear()
-    node.CopyFrom(nodes.pop())  # the result is the last
-    node.input.extend(controls)
+        inner = [op for op in graph.get_operations() if op.type != "Placeholder"]
+        function = graph_to_function_def.graph_to_function_def(graph, inner, values, [result])
+    function.signature.name = f"substitute_{len(library.function)}"
+    library.function.append(function)
+    node_defs.replace(
+        node,
+        "PartitionedCall",
+        [*(name for name, _ in inputs), *node_defs.control_inputs(node)],
+        f=attr_value_pb2.NameAttrList(name=function.signature.name),
+        Tin=[value.dtype for value in values],
+        Tout=[result.dtype],
+    )
     return True
-
-
-def _renamed(part, prefix, names):
-    """Returns a copy of a node with names below `prefix`."""
-    copy = node_defs.copy_of(part)
-    copy.name = names.get(part.name, f"{prefix}/{part.name}")
-    node_defs.set_inputs(copy, [names.get(name, f"{prefix}/{name}") for name in part.input])
-    return copy
 
 
 def _resize_nearest_neighbor_grad(op, gradient):

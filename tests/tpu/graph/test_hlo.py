@@ -36,7 +36,7 @@ def test_substitute_equals_the_gradient_of_tensorflow(session, options, size, ne
     value = graph_def.node.add(name="value", op="Placeholder")
     value.attr["dtype"].type = tf.float32.as_datatype_enum
     node = graph_def.node.add(name="grad", op=expected.op.type, input=["value", "size"])
-    assert substitutes.substitute(expected.op, node, graph_def.node)
+    assert substitutes.substitute(expected.op, node, graph_def.library)
     actual = tf.import_graph_def(graph_def, {"value:0": tf.constant(gradient)}, ["grad:0"])
     np.testing.assert_allclose(*session.run([actual[0], expected]), rtol=1e-5, atol=1e-6)
 

@@ -1,0 +1,120 @@
+"""Random numbers of each core, step, iteration of a loop and branch of a conditional."""
+
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests import numerics
+from tests.tpu.emulator import tiny
+from tpu.connect import topology
+from tpu.emulator import emulator
+from tpu.pjrt.client import Devices
+from tpu.pjrt.cores import PJRTCores
+
+tf1 = tf.compat.v1
+NUM_CORES = 2
+LOOPS, ITERATIONS = 3, 5
+
+pytest.importorskip("jax", reason="the extra 'pjrt' is not installed")
+
+
+@pytest.fixture(scope="module")
+def devices():
+    with Devices(sys.executable, "cpu", NUM_CORES) as found:
+        yield found
+
+
+@pytest.fixture
+def predict(devices, tmp_path):
+    """Returns the predictions of a function of the features, for two batches of 2 x 2 numbers."""
+
+    def run(function):
+        with emulator.emulate(topology.find(f"1x{NUM_CORES}"), PJRTCores(devices)):
+            estimator = tiny.estimator(
+                tiny.config(tmp_path / "model", tf_random_seed=3), batch_size=4, predict=function
+            )
+            if not (tmp_path / "model").exists():
+                estimator.train(tiny.numbers, max_steps=1)
+            rows = estimator.predict(tiny.numbers_once)
+            return np.array([row["drawn"] for row in rows])
+
+    return run
+
+
+def in_nested_loops(features):
+    """Draws a number for each row in each iteration of a loop in a loop, and after it."""
+
+    def outer(i, drawn):
+        def inner(j, drawn):
+            place = tf.one_hot(i * (ITERATIONS + 1) + j, drawn.shape[1])
+            return j + 1, drawn + place * tf.random.uniform([2, 1])
+
+        _, drawn = tf.while_loop(lambda j, _: j < ITERATIONS, inner, [0, drawn])
+        place = tf.one_hot(i * (ITERATIONS + 1) + ITERATIONS, drawn.shape[1])
+        return i + 1, drawn + place * tf.random.uniform([2, 1])
+
+    drawn = tf.zeros_like(features) * tf.zeros([LOOPS * (ITERATIONS + 1)])
+    _, drawn = tf.while_loop(lambda i, _: i < LOOPS, outer, [0, drawn])
+    return {"drawn": drawn}
+
+
+def in_conditionals(features):
+    """Draws the first number of a row in one of two branches, the second always in one."""
+
+    def draw():
+        return tf.random.uniform([2])
+
+    is_large = features[0, 0] > 3
+    first = tf.cond(is_large, lambda: 1 + draw(), draw)
+    second = tf.switch_case(tf.constant(1), [draw, lambda: 2 + draw(), draw])
+    return {"drawn": tf.stack([first, second], 1)}
+
+
+def in_functions(features):
+    """Calls a function twice."""
+    draw = tf.function(lambda: tf.random.normal([2]))
+    return {"drawn": tf.stack([draw(), draw(), features[:, 0]], 1)[:, :2]}
+
+
+@pytest.mark.parametrize("function", [in_nested_loops, in_conditionals, in_functions])
+def test_every_draw_differs_and_a_run_repeats(predict, function):
+    drawn = predict(function)
+    assert len(drawn) == 8
+    assert len(np.unique(drawn)) == drawn.size
+    np.testing.assert_array_equal(predict(function), drawn)
+    if function is in_conditionals:
+        assert (drawn.astype(int) == [[0, 2]] * 4 + [[1, 2]] * 4).all()
+
+
+def test_gradients_use_the_dropout_of_the_forward_pass(devices, tmp_path):
+    losses = []
+
+    def model_fn(features, labels, mode, params):
+        del features, labels, params
+        weights = tf1.get_variable("weights", [99], initializer=tf1.ones_initializer())
+
+        def add_kept(i, total):
+            return i + 1, total + tf.reduce_sum(tf1.nn.dropout(weights, rate=0.5))
+
+        _, loss = tf.while_loop(
+            lambda i, _: i < ITERATIONS, add_kept, [0, 0.0], maximum_iterations=ITERATIONS
+        )
+        optimizer = tf1.tpu.CrossShardOptimizer(tf1.train.GradientDescentOptimizer(1.0))
+        train_op = optimizer.minimize(loss, tf1.train.get_global_step())
+
+        def host_call(losses_of_cores):
+            return tf1.py_func(lambda x: losses.append(x) or 0, [losses_of_cores], tf.int64)
+
+        return tf1.estimator.tpu.TPUEstimatorSpec(
+            mode, loss=loss, train_op=train_op, host_call=(host_call, [tf.reshape(loss, [1])])
+        )
+
+    with emulator.emulate(topology.find(f"1x{NUM_CORES}"), PJRTCores(devices)):
+        estimator = tiny.estimator(tiny.config(tmp_path), model_fn)
+        estimator.train(tiny.numbers, max_steps=1)
+    (of_cores,) = losses
+    assert of_cores[0] != of_cores[1]
+    update = np.sum(1 - estimator.get_variable_value("weights"))
+    numerics.assert_close(update, np.mean(of_cores), terms=99 * ITERATIONS)

@@ -86,6 +86,7 @@ def test_sentences_of_unequal_lengths(run_text_in, variables, tmp_path):
     assert excess(variables, tmp_path / "one", tmp_path / "two", steps=5) < 1
 
 
+@pytest.mark.slow  # tests/test_run_cpu.py trains with two replicas, then evaluates and predicts
 def test_train_evaluate_export_and_resume(run_in, result, tmp_path):
     arguments = ["--train_batch_size=14", *TWO]
     model_dir = tmp_path / "model"

@@ -49,7 +49,6 @@ def trained(run, serve_in_this_process, tmp_path_factory):
         folder,
         "--mode=train_and_eval",
         "--train_steps=20",
-        "--save_checkpoints_steps=10",
         "--best_metric=hr_at_10",
     )
     with serve_in_this_process():

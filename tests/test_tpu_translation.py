@@ -105,6 +105,7 @@ def test_evaluations_match(run_text_in, run_tpu_text_in, model_dir, result, tmp_
         numerics.assert_close(on_tpu[name], on_cpu[name], terms=13 * 32, depth=8, name=name)
 
 
+@pytest.mark.slow  # tests/tpu/emulator has the loops of a search, tests/contract other predictions
 def test_translations_match(run_text_in, run_tpu_text_in, model_dir, pair_files, tmp_path):
     for run, name in ((run_text_in, "cpu"), (run_tpu_text_in, "tpu")):
         output = [f"--input={pair_files}/test.en", f"--predict_output={tmp_path}/{name}.txt"]

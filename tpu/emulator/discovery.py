@@ -29,8 +29,13 @@ _CONNECT = ("experimental_connect_to_cluster", "experimental_connect_to_host")
 _CONFIG_MODULES = (tf.config, tf.compat.v1.config, tf.compat.v2.config)
 
 
-def replacements(tpu_slice: Topology) -> list:
-    """Returns the functions to patch, as (owner, name, replacement)."""
+def replacements(tpu_slice: Topology, waiting_threads: int = 0) -> list:
+    """Returns the functions to patch, as (owner, name, replacement).
+
+    Args:
+      tpu_slice: the slice that programs find.
+      waiting_threads: number of threads of a session that only wait for the cores.
+    """
     session = session_lib.BaseSession
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver
     serialized = topology_of(tpu_slice).serialized()
@@ -43,7 +48,7 @@ def replacements(tpu_slice: Topology) -> list:
         (tpu_system_metadata, "_query_tpu_system_metadata", lambda *a, **k: metadata(tpu_slice)),
         (tpu_system_metadata, "master_job", lambda *a, **k: None),
         (tpu_context._InternalTPUContext, "master_job", None),
-        (session, "__init__", _local_session(session.__init__)),
+        (session, "__init__", _local_session(session.__init__, waiting_threads)),
         (session, "list_devices", _list_devices(session.list_devices, tpu_slice)),
         (session_lib.Session, "reset", staticmethod(_reset(session_lib.Session.reset))),
         (context.Context, "list_logical_devices", _list_logical_devices(devices, tpu_slice)),
@@ -149,7 +154,7 @@ def _resolver_cluster_spec(self):
     return _LocalClusterSpec({self.task_type or "worker": [_ADDRESS]})
 
 
-def _local_session(real_init):
+def _local_session(real_init, waiting_threads):
     def init(self, target="", graph=None, config=None):
         local = tf.compat.v1.ConfigProto()
         if config is not None:
@@ -159,6 +164,10 @@ def _local_session(real_init):
         local.allow_soft_placement = True
         # The original program of the cores stays in the graph, unused and without kernels.
         local.graph_options.place_pruned_graph = True
+        if waiting_threads:  # a pool of this session, or another session decides on its size
+            threads = local.inter_op_parallelism_threads or len(os.sched_getaffinity(0))
+            local.inter_op_parallelism_threads = threads + waiting_threads
+            local.use_per_session_threads = True
         real_init(self, "", graph, local)
         self._emulated_job = "worker" if target else "localhost"
 

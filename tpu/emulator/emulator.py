@@ -43,7 +43,13 @@ _active = False
 
 
 class Cores(Protocol):
-    """Runs the replicated graph instead of TPU cores: an object, or a module."""
+    """Runs the replicated graph instead of TPU cores: an object, or a module.
+
+    Attributes:
+      waiting_threads: number of threads of a session that only wait for the cores.
+    """
+
+    waiting_threads: int
 
     def replacements(self) -> list:
         """Returns the functions to patch, as (owner, name, replacement).
@@ -121,7 +127,7 @@ def _check_versions():
 def _replacements(tpu_slice, cores):
     """Returns the functions to patch, as (owner, name, replacement)."""
     return [
-        *discovery.replacements(tpu_slice),
+        *discovery.replacements(tpu_slice, cores.waiting_threads),
         *cores.replacements(),
         *errors.replacements(),
         # For graph.pbtxt: a graph of many cores is large, and str() is ten times as fast.

@@ -39,6 +39,8 @@ from tpu.graph.replicated_graph import ReplicatedGraph
 # Attributes of operations that a CPU has no use for.
 _ATTRIBUTES = ("_XlaSharding", "_xla_outside_compilation")
 
+waiting_threads = 0  # see `emulator.Cores`
+
 
 def replacements() -> list:
     """Returns the functions to patch for emulated cores: see `emulator.Cores`."""

@@ -38,6 +38,8 @@ class PJRTCores:
       resident: the `Loop` whose variables are on the devices, or None.
     """
 
+    waiting_threads = 2  # in `Loop.submit` and `Loop.collect`
+
     def __init__(self, devices):
         self.devices = devices
         self.error = self.resident = None

@@ -5,8 +5,11 @@ from __future__ import annotations
 import dataclasses
 import glob
 import json
+import pathlib
 import re
 from collections.abc import Mapping
+
+from tpu.connect import topology
 
 EMULATOR = "emulator"
 LOCAL = "local"
@@ -18,6 +21,9 @@ _NAME_VARIABLES = ("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", "TPU_NAME")
 _CONFIG_VARIABLE = "TPU_CONFIG"
 _IP = r"\d+\.\d+\.\d+\.\d+"
 _BARE_ENDPOINT = re.compile(rf"{_IP}(:\d+)?|[\w.-]+:\d+")
+# Devices of Google on the PCI bus that have only the PJRT runtime; as in jax._src.hardware_utils.
+_PCI_VENDOR = "0x1ae0"
+_PCI_DEVICES = {"0x0062": "v5p", "0x0063": "v5e", "0x006f": "v6e"}
 _LOOPBACK = re.compile(r"localhost|127\.\d+\.\d+\.\d+")
 
 
@@ -70,7 +76,8 @@ def find(tpu: str, environ: Mapping[str, str]) -> Address | None:
     """Returns the TPU of `tpu`, else of the environment, else of this machine, else None.
 
     Adds `grpc://` to endpoints without it (TPUClusterResolver would take them for names), and
-    accepts `TPU_NAME=local` (it would query the Cloud TPU API).
+    accepts `TPU_NAME=local` (it would query the Cloud TPU API). A local TPU of v5 or later is
+    "pjrt".
 
     Args:
       tpu: "local", "pjrt", "emulator", a name or endpoints; "" to use the environment.
@@ -82,12 +89,16 @@ def find(tpu: str, environ: Mapping[str, str]) -> Address | None:
     candidates = [(tpu, f"--tpu={tpu}")]
     candidates += [(environ.get(name, ""), name) for name in _NAME_VARIABLES]
     for text, source in candidates:
+        if text.strip() == LOCAL and later_tpu(environ):
+            return Address(PJRT, source)
         if text.strip():
             return Address(_normalize(text.strip(), source), source)
     config = _config(environ)
     if config["tpu_node_name"]:
         name = _normalize(config["tpu_node_name"], _CONFIG_VARIABLE)
         return Address(name, _CONFIG_VARIABLE, config["zone"], config["project"])
+    if later_tpu(environ):
+        return Address(PJRT, "this machine")
     devices = local_devices()
     return Address(LOCAL, devices[0]) if devices else None
 
@@ -95,6 +106,19 @@ def find(tpu: str, environ: Mapping[str, str]) -> Address | None:
 def local_devices() -> list[str]:
     """Returns the device files of TPUs v2 to v4 in this machine."""
     return sorted(glob.glob("/dev/accel[0-9]*"))
+
+
+def later_tpu(environ: Mapping[str, str]) -> str:
+    """Returns the kind of this machine's TPU, such as "v6e", if it is of v5 or later; else ""."""
+    kind = environ.get("TPU_ACCELERATOR_TYPE", "")
+    if topology.is_later(kind):
+        return kind
+    for path in glob.glob("/sys/bus/pci/devices/*/vendor"):
+        folder = pathlib.Path(path).parent
+        vendor, device = ((folder / name).read_text().strip() for name in ("vendor", "device"))
+        if vendor == _PCI_VENDOR and device in _PCI_DEVICES:
+            return _PCI_DEVICES[device]
+    return ""
 
 
 def _config(environ):

@@ -68,6 +68,9 @@ def connect(request: Request):
         yield Connection()
         return
     if found.text == address.PJRT:
+        kind = address.later_tpu(os.environ)
+        if found.text not in found.source:
+            print(f"{found.source}: a TPU {kind} has only PJRT, going on as with --tpu=pjrt")
         with _connect_devices(request, wanted) as connection:
             yield connection
         return

@@ -98,3 +98,21 @@ def test_endpoints_are_host_and_port():
 def test_is_named_and_is_remote(tpu, is_named, is_remote):
     found = address.find(tpu, {})
     assert (found.is_named, found.is_remote) == (is_named, is_remote)
+
+
+@pytest.mark.parametrize("tpu", ["local", ""])
+def test_a_local_tpu_of_v5_or_later_has_only_pjrt(tpu):
+    found = address.find(tpu, {"TPU_ACCELERATOR_TYPE": "v5litepod-8"})
+    assert found.text == "pjrt"
+    assert not found.has_infeed
+    assert found.source == ("--tpu=local" if tpu else "this machine")
+
+
+def test_finds_the_kind_of_a_tpu_on_the_pci_bus(monkeypatch, tmp_path):
+    for folder, vendor, device in (("a", "0x8086", "0x0063"), ("b", "0x1ae0", "0x006f")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "vendor").write_text(f"{vendor}\n")
+        (tmp_path / folder / "device").write_text(f"{device}\n")
+    paths = sorted(map(str, tmp_path.glob("*/vendor")))
+    monkeypatch.setattr(address.glob, "glob", lambda pattern: paths)
+    assert address.later_tpu({}) == "v6e"

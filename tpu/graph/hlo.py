@@ -110,7 +110,17 @@ def lower(
     new_ids = itertools.count(1 + max(i.id for i in instructions))
     for computation in module.computations:
         _set_random_algorithm(computation, new_ids)
+    _set_names(module)
     return LoweredStep(module.SerializeToString(), received, list(variables), results)
+
+
+def _set_names(module):
+    """Replaces names with counters of the process: a step that is built again is the same."""
+    module.name, module.id = "step", 0
+    for i, computation in enumerate(module.computations):
+        if computation.id == module.entry_computation_id:
+            module.entry_computation_name = f"computation_{i}"
+        computation.name = f"computation_{i}"
 
 
 def _constant(tensor):

@@ -151,3 +151,12 @@ def test_variables_stay_on_the_devices_between_loops(cores, devices, tmp_path, m
         train(tmp_path)
     assert uploads[0] == 1 + 15  # the loss and all variables
     assert uploads[1:] == [2, 2]  # the loss, and the global step: TensorFlow copies scalars
+
+
+def test_a_step_that_is_built_again_is_not_compiled_again(cores, devices, tmp_path, monkeypatch):
+    ids, load = [], devices.load
+    monkeypatch.setattr(devices, "load", lambda program: ids.append(load(program)) or ids[-1])
+    with cores:
+        train(tmp_path, steps=4)
+        train(tmp_path, steps=8)
+    assert ids[0] == ids[1]

@@ -145,7 +145,7 @@ class Remote:
 
     def set_up(self, command: str) -> None:
         """Runs a command that installs dependencies, in ~/tpu_code."""
-        self._shell_everywhere(f"cd ~/tpu_code && {{ {command}; }}", timeout=_COPY_SECONDS)
+        self._shell_everywhere(f"cd ~/tpu_code && {{ {command}\n}}", timeout=_COPY_SECONDS)
 
     def start(self, job: Job) -> None:
         """Starts a job, unless it runs or has ended already.

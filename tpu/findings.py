@@ -7,11 +7,14 @@ import functools
 import importlib.util
 import os
 import sysconfig
+import traceback
 
 import tensorflow as tf
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
 _THIS_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+# Those that raise NotImplementedError for what the cores do not support.
+_CORES = tuple(os.path.join(_THIS_PACKAGE, name, "") for name in ("emulator", "graph", "pjrt"))
 # Packages that call model_fn or that model_fn calls; a program may be installed beside them.
 _LIBRARIES = (
     *("tensorflow", "tensorflow_estimator", "keras", "tf_keras", "tf_slim", "tensorflow_hub"),
@@ -60,6 +63,12 @@ def user_line_in(frames) -> str:
         if path:
             return f"{path}:{frame.lineno}"
     return ""
+
+
+def is_unsupported(error: BaseException) -> bool:
+    """Returns True for a NotImplementedError of the cores, not of a program that they run."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return isinstance(error, NotImplementedError) and frames[-1].filename.startswith(_CORES)
 
 
 def user_frames(frames) -> list:

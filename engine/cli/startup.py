@@ -113,7 +113,7 @@ def run(main: Callable[[], None], *multiline_errors: type[Exception]) -> None:
 
     Args:
       main: the program.
-      multiline_errors: exceptions whose message may have several lines; status 2.
+      multiline_errors: exceptions whose message may have several lines, with an `exit_status`.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -127,7 +127,7 @@ def _one_line_errors(*multiline_errors):
     try:
         yield
     except multiline_errors as error:
-        _exit(error, str(error).splitlines())
+        _exit(error, str(error).splitlines(), error.exit_status)
     except (UsageError, DataError) as error:
         _exit(error)
     except RunError as error:

@@ -14,7 +14,7 @@ from tpu.connect.address import Address
 from tpu.connect.request import Request, TPUError
 from tpu.connect.topology import Topology
 from tpu.emulator import emulator
-from tpu.findings import ERROR, Finding
+from tpu.findings import ERROR, Finding, is_unsupported
 from tpu.pjrt import devices
 
 _DEFAULT_EMULATED_SLICE = "v3-8"
@@ -95,7 +95,7 @@ def connect(request: Request):
 def _connect_devices(request, wanted):
     """Yields the `Connection` to PJRT devices."""
     _raise_if_any(software.find_problems())
-    with devices.run_on_devices(request.devices, request.python) as (found, text):
+    with _one_line(), devices.run_on_devices(request.devices, request.python) as (found, text):
         if wanted is not None and wanted.num_cores != found.num_cores:
             raise TPUError(
                 f"--tpu_topology={wanted.name} has {wanted.num_cores} cores, but JAX finds "
@@ -104,6 +104,17 @@ def _connect_devices(request, wanted):
         _raise_if_any(environment.check_topology(request, found))
         print(text, flush=True)
         yield Connection(found, tf.distribute.cluster_resolver.TPUClusterResolver())
+
+
+@contextlib.contextmanager
+def _one_line():
+    """Converts what the devices do not support to a TPUError."""
+    try:
+        yield
+    except NotImplementedError as error:
+        if not is_unsupported(error):
+            raise
+        raise TPUError(str(error)) from error
 
 
 def _find(request) -> Address | None:

@@ -6,7 +6,14 @@ import dataclasses
 
 
 class TPUError(ValueError):
-    """The TPU is missing, unreachable or unusable with these flags."""
+    """The TPU is missing, unreachable or unusable with these flags.
+
+    Attributes:
+      exit_status: of a program that it ends: 2 for an invalid request, 1 if a run that had begun
+        cannot continue.
+    """
+
+    exit_status = 2
 
 
 @dataclasses.dataclass(frozen=True)

@@ -399,7 +399,7 @@ class Devices:
         first = lines[0][:400] if lines else ""
         if len(lines) > 1:
             first += f" (more in {self._save_log()})"
-        if "RESOURCE_EXHAUSTED" in error:
+        if "RESOURCE_EXHAUSTED" in error or "Out of memory" in error:
             needed = f"{peak_bytes / 1e9:.2f} GB, " if peak_bytes else ""
             return (
                 f"{what} needs {needed}more memory than a device ({self.kind}) has: {first}. Use a "

@@ -47,7 +47,7 @@ class DeviceStep:
           NotImplementedError: devices cannot run the program.
         """
         program = ReplicatedGraph(operations)
-        limits.check(program)
+        limits.check(program, operations)
         self.host_values = _host_values(program, step)
         self.device_values = [i for i in range(len(step.inputs)) if i not in self.host_values]
         program.results = [step.results[i].name for i in self.device_values]
@@ -67,7 +67,10 @@ class DeviceStep:
             each_step.append(number)
         carried = [step.inputs[i] for i in self.device_values]
         given = [*each_step, *self.arguments, *carried]
-        lowered = hlo.lower(graph, program, given, number)
+        try:
+            lowered = hlo.lower(graph, program, given, number)
+        except (ValueError, tf.errors.OpError) as error:
+            raise NotImplementedError(limits.explain(program, error)) from error
         self.infeed = lowered.received[: len(lowered.received) - len(given)]
         self.handles = [
             program.on_first_core(program.external_tensors[name]) for name in lowered.variables

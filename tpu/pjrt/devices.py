@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 
+from tpu.connect.request import TPUError
 from tpu.connect.topology import Topology
 
 PLATFORMS = ("tpu", "gpu", "cpu")
@@ -26,6 +27,12 @@ def parse(text: str) -> tuple[str, int | None]:
     return platform, int(number) if number else None
 
 
+class LostDevicesError(TPUError):
+    """Devices have failed during a loop of steps. The checkpoints are kept."""
+
+    exit_status = 1
+
+
 @contextlib.contextmanager
 def run_on_devices(spec: str = "", python: str = ""):
     """Lets every TPUEstimator(use_tpu=True) of this process run on PJRT devices.
@@ -38,7 +45,8 @@ def run_on_devices(spec: str = "", python: str = ""):
       (`Topology`: its cores are the devices, description in a line).
 
     Raises:
-      PJRTError: there are no such devices, or they fail later.
+      PJRTError: there are no such devices, or a step does not fit or compile.
+      LostDevicesError: they fail later.
       NotImplementedError: a program needs what the devices do not support.
     """
     import tensorflow as tf
@@ -57,7 +65,7 @@ def run_on_devices(spec: str = "", python: str = ""):
                 yield found, describe(devices)
         except tf.errors.OpError:  # with the text of the error of a host operation
             if cores.error is not None:
-                raise cores.error from None
+                raise LostDevicesError(f"{cores.error}. Checkpoints are kept") from None
             raise
 
 

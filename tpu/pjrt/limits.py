@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 from tpu.findings import user_line
+from tpu.graph import tpu_kernels
 from tpu.graph.placement import Placement
 from tpu.graph.replicated_graph import ReplicatedGraph
 
@@ -10,11 +13,21 @@ _EMBEDDINGS = (
     *("RecvTPUEmbeddingActivations", "SendTPUEmbeddingGradients", "XlaRecvTPUEmbeddingActivations"),
     "XlaSendTPUEmbeddingGradients",
 )
+_NODE = re.compile(r"\{\{node ([^}]+)\}\}")
 _ON_DEVICES = ("CrossReplicaSum", "CollectivePermute", "AllToAll", "XlaReplicaId")
 
 
-def check(program: ReplicatedGraph) -> None:
-    """Raises NotImplementedError, with the line of the program, for what devices cannot run."""
+def check(program: ReplicatedGraph, operations) -> None:
+    """Raises NotImplementedError, with the line of the program, for what devices cannot run.
+
+    `operations` are those of the program with its TPUReplicateMetadata.
+    """
+    for op in operations:
+        if op.type == "TPUReplicateMetadata" and op.get_attr("num_cores_per_replica") > 1:
+            raise NotImplementedError(
+                "PJRT devices do not support model parallelism (num_cores_per_replica="
+                f"{op.get_attr('num_cores_per_replica')}). Set it to 1: each device is a replica"
+            )
     for name, op in program.operations.items():
         if name in program.live and op.type in _EMBEDDINGS:
             raise NotImplementedError(
@@ -26,6 +39,18 @@ def check(program: ReplicatedGraph) -> None:
             f"PJRT devices do not support outside compilation: {outside[0].type} (at "
             f"{_place(outside[0])}). Send the values through host_call"
         )
+
+
+def explain(program: ReplicatedGraph, error: Exception) -> str:
+    """Returns why XLA does not lower a program, in a line: the operation, its line, what to do."""
+    for op in Placement(program).on_core.values():
+        fault = tpu_kernels.find_fault(op)
+        if fault is not None:
+            return f"{fault[1]} (at {_place(op)})"
+    reason = " ".join(str(error).split())
+    named = [program.operations.get(name) for name in _NODE.findall(reason)]
+    places = [f" (at {_place(op)})" for op in named if op is not None]
+    return f"XLA cannot compile the step{''.join(places[:1])}: {reason[:400]}"
 
 
 def check_host_operation(op) -> None:

@@ -10,7 +10,10 @@ from tpu.pjrt.device_step import DeviceStep
 
 
 def _keep_error(method):
-    """Keeps an exception, of which TensorFlow passes on only the text."""
+    """Keeps an exception, of which TensorFlow passes on only the text.
+
+    A ValueError would become an InvalidArgumentError, as of broken data.
+    """
 
     @functools.wraps(method)
     def call(self, *args):
@@ -18,7 +21,7 @@ def _keep_error(method):
             return method(self, *args)
         except Exception as error:
             self._cores.error = self._cores.error or error
-            raise
+            raise RuntimeError(str(error)) from error
 
     return call
 

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import os
 import traceback
 
-import tpu
 from tpu.connect.request import TPUError
 from tpu.connect.topology import Topology
 from tpu.emulator import emulator
-from tpu.findings import user_line_in
+from tpu.findings import is_unsupported, user_line_in
 from tpu.pjrt import devices
 from tpu.programs import calls
 from tpu.programs.program import Program, log
-
-# Those that raise NotImplementedError for what the cores do not support.
-_FOLDERS = tuple(
-    os.path.join(os.path.dirname(tpu.__file__), name, "") for name in ("emulator", "graph", "pjrt")
-)
 
 
 def emulate(program: Program, tpu_topology: Topology) -> int:
@@ -85,10 +78,10 @@ def _run(program, cores, where):
         finally:
             log(_summary(counts, failed, where))
     except NotImplementedError as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        if not frames[-1].filename.startswith(_FOLDERS):
+        if not is_unsupported(error):
             raise
-        log(f"error: {error} (at {user_line_in(frames)})")
+        place = user_line_in(traceback.extract_tb(error.__traceback__))
+        log(f"error: {error} (at {place})")
         return 1
     except TPUError as error:
         log(f"error: {error}")

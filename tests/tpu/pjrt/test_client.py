@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import textwrap
 import threading
 
 import ml_dtypes
@@ -17,6 +16,7 @@ import pytest
 from tensorflow.compiler.xla import xla_data_pb2
 from tensorflow.compiler.xla.service import hlo_pb2
 
+from tests.tpu.pjrt import fake_jax
 from tpu.pjrt import client, worker
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -420,45 +420,21 @@ def test_no_interpreter():
 
 def test_interpreter_without_jax(tmp_path):
     """What is missing, and how to install it."""
-    bare = tmp_path / "python"
-    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
-    bare.chmod(0o755)
+    bare = fake_jax.interpreter_without_jax(tmp_path)
     with pytest.raises(
         client.PJRTError, match=r"has no JAX that works .*No module named.*pip install"
     ):
-        client.Devices(str(bare))
+        client.Devices(bare)
 
 
-def _fake_jax(tmp_path, monkeypatch, devices, version=(0, 4, 30)):
-    """Installs a jax whose `devices()` executes a statement."""
-    source = f"""
-        import types
-
-        __version_info__, __version__ = {version}, {".".join(map(str, version))!r}
-        config = types.SimpleNamespace(update=lambda *_: None)
-
-        def devices():
-            {devices}
-
-        def process_count():
-            return 1
-    """
-    for package in ("jax/_src/lib", "jax/_src", "jax"):
-        (tmp_path / package).mkdir(parents=True, exist_ok=True)
-        (tmp_path / package / "__init__.py").write_text("")
-    (tmp_path / "jax/_src/lib/xla_client.py").write_text("")
-    (tmp_path / "jax/__init__.py").write_text(textwrap.dedent(source))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-
-
-def test_old_jax(tmp_path, monkeypatch):
+def test_old_jax(tmp_path):
     """Both versions."""
-    _fake_jax(tmp_path, monkeypatch, "pass", (0, 4, 29))
+    python = fake_jax.interpreter(tmp_path, version=(0, 4, 29))
     with pytest.raises(
         client.PJRTError,
         match=r"start of the device worker failed: .* has jax 0.4.29\. Install jax 0.4.30 or",
     ):
-        client.Devices()
+        client.Devices(python)
 
 
 @pytest.mark.parametrize(
@@ -471,38 +447,38 @@ def test_old_jax(tmp_path, monkeypatch):
         ("Unable to initialize backend 'tpu': not found", "finds no devices .platform: tpu.: Un"),
     ],
 )
-def test_no_devices(tmp_path, monkeypatch, error, expected):
+def test_no_devices(tmp_path, error, expected):
     """JAX's reason."""
-    _fake_jax(tmp_path, monkeypatch, f"raise RuntimeError({error!r})")
+    python = fake_jax.interpreter(tmp_path, f"raise RuntimeError({error!r})")
     with pytest.raises(client.PJRTError, match=expected):
-        client.Devices(platform="tpu")
+        client.Devices(python, "tpu")
 
 
-def test_too_few_devices(tmp_path, monkeypatch):
+def test_too_few_devices(tmp_path):
     """Both numbers."""
     device = "types.SimpleNamespace(process_index=0, id=0, device_kind='TPU v5 lite')"
-    _fake_jax(tmp_path, monkeypatch, f"return [{device}]")
+    python = fake_jax.interpreter(tmp_path, f"return [{device}]")
     with pytest.raises(client.PJRTError, match=r"8 devices are .* finds 1 \(TPU v5 lite\)"):
-        client.Devices(platform="tpu", num_devices=8)
+        client.Devices(python, "tpu", 8)
 
 
-def test_worker_hangs(tmp_path, monkeypatch):
+def test_worker_hangs(tmp_path):
     """Neither an answer nor an end."""
-    _fake_jax(tmp_path, monkeypatch, "import time; time.sleep(10**6)")
+    python = fake_jax.interpreter(tmp_path, "import time; time.sleep(10**6)")
     with pytest.raises(client.PJRTError, match="has not ended after 1 s: the device worker hangs"):
-        client.Devices(timeout_s=1)
+        client.Devices(python, timeout_s=1)
 
 
-def test_host_is_killed(tmp_path, monkeypatch):
+def test_host_is_killed(tmp_path):
     """Ends the worker as well, whatever it does."""
     ready = tmp_path / "ready"
     os.mkfifo(ready)
     write = f"open({str(ready)!r}, 'w').write(str(os.getpid()))"
-    _fake_jax(tmp_path, monkeypatch, f"import os, time; {write}; time.sleep(10**6)")
+    python = fake_jax.interpreter(tmp_path, f"import os, time; {write}; time.sleep(10**6)")
     source = f"""
 try:
     from tpu.pjrt import client
-    client.Devices()
+    client.Devices({python!r})
 finally:
     open({str(ready)!r}, "w").write("-1")
 """

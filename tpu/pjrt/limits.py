@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 from tpu.findings import user_line
+from tpu.graph import nodes as node_defs
 from tpu.graph import tpu_kernels
 from tpu.graph.placement import Placement
 from tpu.graph.replicated_graph import ReplicatedGraph
@@ -43,14 +45,24 @@ def check(program: ReplicatedGraph, operations) -> None:
 
 def explain(program: ReplicatedGraph, error: Exception) -> str:
     """Returns why XLA does not lower a program, in a line: the operation, its line, what to do."""
-    for op in Placement(program).on_core.values():
+    for op in _on_core(program):
         fault = tpu_kernels.find_fault(op)
-        if fault is not None:
+        if fault is not None and fault[0] != "placeholder":  # also arguments of functions
             return f"{fault[1]} (at {_place(op)})"
     reason = " ".join(str(error).split())
     named = [program.operations.get(name) for name in _NODE.findall(reason)]
     places = [f" (at {_place(op)})" for op in named if op is not None]
     return f"XLA cannot compile the step{''.join(places[:1])}: {reason[:400]}"
+
+
+def _on_core(program):
+    """Yields the operations of the step, then those of its functions."""
+    on_core = list(Placement(program).on_core.values())
+    yield from on_core
+    graph = on_core[0].graph
+    find = functools.partial(node_defs.definition, graph)
+    for name in node_defs.all_called([op.node_def for op in on_core], find):
+        yield from node_defs.function_graph(graph, name).get_operations()
 
 
 def check_host_operation(op) -> None:

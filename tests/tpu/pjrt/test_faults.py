@@ -137,6 +137,11 @@ UNSUPPORTED = {
         "",
         "a TPU cannot print. Pass the tensor to host_call (at ",
     ),
+    "print in a conditional": (
+        "loss = tf.cond(loss > 0, lambda: tf1.Print(loss, [loss]), lambda: loss)",
+        "",
+        "a TPU cannot print. Pass the tensor to host_call (at ",
+    ),
     "Python": (
         "loss += tf.ensure_shape(tf1.py_func(lambda: 0.5, [], tf.float32), [])",
         "",

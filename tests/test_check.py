@@ -102,7 +102,7 @@ def test_every_recipe_passes(check_with, check_in_child, data_dir_of, recipe, na
         f"--flagfile={recipe}",
         *FEW_LAYERS.get(dataset, []),
         *data,
-        *(["--eval_batch_size=128"] if dataset == "fsdd" else []),
+        *(["--eval_batch_size=128"] if dataset in ("fsdd", "shapes") else []),  # small, for CPUs
         "--predict_batch_size=128",
         f"--tpu_topology={name}",
         f"--check_compiler={'quick' if HAS_COMPILER else 'off'}",

@@ -1,7 +1,6 @@
 """Fixtures of the tests of PJRT devices."""
 
 import contextlib
-import functools
 
 import pytest
 
@@ -10,15 +9,16 @@ from tpu.pjrt import client
 
 @pytest.fixture(scope="module")
 def shared_workers():
-    """Lets all runs of a module on equal devices share a worker: its start takes seconds."""
+    """Runs of a module on equal devices share a worker until it fails: a start takes seconds."""
     with contextlib.ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
-        start = client.Devices
+        start, running = client.Devices, {}
 
-        @functools.cache
         def find(*arguments):
-            devices = start(*arguments)
-            stack.callback(devices.close)
-            devices.close = lambda: None
+            devices = running.get(arguments)
+            if devices is None or devices._error:
+                devices = running[arguments] = start(*arguments)
+                stack.callback(devices.close)
+                devices.close = lambda: None
             return devices
 
         patch.setattr(client, "Devices", find)

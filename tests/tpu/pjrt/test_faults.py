@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import tempfile
 import time
 import types
 
@@ -33,6 +34,12 @@ AT_START = {
         "The TPU is in use by another process: jax 0.4.30 of",
     ),
 }
+
+
+@pytest.fixture(autouse=True)
+def logs_of_workers(monkeypatch, tmp_path):
+    """Those that fail leave a log in the folder for temporary files."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
 @pytest.fixture

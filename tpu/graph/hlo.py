@@ -1,9 +1,7 @@
 """Lowers the step of one core to HLO, with XLA on this CPU.
 
-CrossReplicaSum has no CPU kernel. It is replaced by CollectiveReduceV2, which XLA lowers to the
-same all-reduce; the replica groups are then set in the HLO, as TensorFlow's TPU kernel does.
-`substitutes` replaces other operations that only a TPU has a kernel for. What outside compilation
-returns is an argument, like the infeed.
+Operations that only a TPU has a kernel for are replaced: see `collectives` and `substitutes`. What
+outside compilation returns is an argument, like the infeed.
 """
 
 from __future__ import annotations
@@ -19,8 +17,8 @@ from tensorflow.compiler.xla.service import hlo_pb2
 from tensorflow.core.framework import graph_pb2
 from tensorflow.python.eager import context
 
+from tpu.graph import collectives, random_numbers, substitutes, tpu_kernels
 from tpu.graph import nodes as node_defs
-from tpu.graph import random_numbers, substitutes, tpu_kernels
 from tpu.graph.placement import DROPPED_OPS, OUTSIDE, Placement
 from tpu.graph.replicated_graph import ReplicatedGraph, group_assignment
 
@@ -74,7 +72,7 @@ def lower(
     placement = Placement(program)
     given = {tensor.name for tensor in parameters}
     given_ops = {tensor.op for tensor in parameters}
-    graph_def, groups = _graph_def(graph, program, placement, given_ops, step_number)
+    graph_def, found = _graph_def(graph, program, placement, given_ops, step_number)
     results = _results(program, placement)
     fetches = _add_identities(graph_def, graph, results)
     sources = [op for op in placement.on_core.values() if op.type in _SOURCES]
@@ -106,7 +104,7 @@ def lower(
         ir = function.experimental_get_compiler_ir(*signature)
         module = hlo_pb2.HloModuleProto.FromString(ir(stage="hlo_serialized"))
     instructions = [i for computation in module.computations for i in computation.instructions]
-    _set_groups(instructions, groups)
+    collectives.finish(instructions, found)
     new_ids = itertools.count(1 + max(i.id for i in instructions))
     for computation in module.computations:
         _set_random_algorithm(computation, new_ids)
@@ -155,11 +153,11 @@ def _variables(program, used):
 
 
 def _graph_def(graph, program, placement, given, step_number):
-    """Returns the GraphDef of the step, and `{name of a CrossReplicaSum: its groups}`.
+    """Returns the GraphDef of the step, and `{name of a collective: what it is in HLO}`.
 
     The operations `given` are left out: their values are parameters.
     """
-    graph_def, groups = graph_pb2.GraphDef(), {}
+    graph_def, found = graph_pb2.GraphDef(), {}
     whole = graph.as_graph_def()
     graph_def.versions.CopyFrom(whole.versions)
     graph_def.library.CopyFrom(whole.library)
@@ -173,11 +171,11 @@ def _graph_def(graph, program, placement, given, step_number):
     for name in kept:
         op, node = program.operations[name], graph_def.node.add()
         node_defs.copy_node(op, node, kept)
-        if op.type == "CrossReplicaSum":
-            groups[op.name] = group_assignment(op)
-            if groups[op.name] is None:
+        if op.type in collectives.KINDS:
+            groups = group_assignment(op)
+            if groups is None:
                 raise NotImplementedError(f"the groups of {op.name} are not constant")
-            _make_collective(node, graph_def.node, "{}")
+            collectives.rewrite(node, graph_def.library, groups, found)
         elif op.type == "TPUEmbeddingActivations":
             activations = node.input[1]
             node_defs.replace(node, "Identity", [activations], T=op.outputs[0].dtype)
@@ -193,10 +191,10 @@ def _graph_def(graph, program, placement, given, step_number):
         _check_function(function, called.keys() if placement.is_automatic else None)
     if step_number is not None:
         random_numbers.make_stateless(graph_def, step_number)
-    for function in graph_def.library.function:
-        _rewrite_function(function, groups)
+    for function in list(graph_def.library.function):
+        _rewrite_function(function, graph_def.library, found)
     _rename_functions(graph_def)
-    return graph_def, groups
+    return graph_def, found
 
 
 def missing_kernel(kind: str) -> str:
@@ -232,41 +230,18 @@ def _rename_functions(graph_def):
         node.op = new.get(node.op, node.op)
 
 
-def _rewrite_function(function, groups):
+def _rewrite_function(function, library, found):
     """Replaces what XLA on a CPU lacks in the function of a loop or conditional."""
     nodes = {node.name: node for node in function.node_def}
     for node in function.node_def:
         if node.op in _SINKS or node.op in DROPPED_OPS:  # an outfeed every few steps, for example
             node_defs.replace(node, "NoOp", node_defs.control_inputs(node))
-    sums = [node for node in nodes.values() if node.op == "CrossReplicaSum"]
-    for node in sums:
-        constant = nodes[node_defs.op_name(node.input[1])]
-        if constant.op != "Const":
-            raise NotImplementedError(f"the groups of {node.name} are not constant")
-        groups[node.name] = tf.make_ndarray(constant.attr["value"].tensor).tolist()
-        _make_collective(node, function.node_def, "{}:output:0")
-    # In functions, inputs name the output argument of the op definition.
-    renamed = {f"{node.name}:output:0": f"{node.name}:data:0" for node in sums}
-    for node in function.node_def if renamed else ():
-        node_defs.set_inputs(node, [renamed.get(name, name) for name in node.input])
-    for name, value in function.ret.items():
-        function.ret[name] = renamed.get(value, value)
-
-
-def _make_collective(node, nodes, output):
-    """Replaces a CrossReplicaSum by a CollectiveReduceV2 of the same name.
-
-    Adds constants to `nodes`; `output` is the format of the name of a constant's output.
-    """
-    # XLA accepts one configuration for all collectives; _set_groups sets the real groups.
-    keys = {"group_size": 8, "group_key": 1, "instance_key": 1}
-    for key, number in keys.items():
-        node_defs.make_constant(nodes.add(name=f"{node.name}/{key}"), number, tf.int32)
-    constants = [output.format(f"{node.name}/{key}") for key in keys]
-    inputs = [node.input[0], *constants, *node_defs.control_inputs(node)]
-    attributes = {"merge_op": "Add", "final_op": "Id", "Nordering_token": 0}
-    dtype = tf.as_dtype(node.attr["T"].type)
-    node_defs.replace(node, "CollectiveReduceV2", inputs, T=dtype, **attributes)
+        elif node.op in collectives.KINDS:
+            constant = nodes[node_defs.op_name(node.input[1])]
+            if constant.op != "Const":
+                raise NotImplementedError(f"the groups of {node.name} are not constant")
+            groups = tf.make_ndarray(constant.attr["value"].tensor).tolist()
+            collectives.rewrite(node, library, groups, found)
 
 
 def _add_identities(graph_def, graph, tensors):
@@ -278,15 +253,6 @@ def _add_identities(graph_def, graph, tensors):
         node_defs.replace(node, "Identity", [tensor], T=dtype)
         names.append(f"{node.name}:0")
     return names
-
-
-def _set_groups(instructions, groups):
-    reductions = [i for i in instructions if i.opcode == "all-reduce"] if groups else []
-    for instruction in reductions:
-        instruction.channel_id = 0
-        del instruction.replica_groups[:]
-        for group in _find_groups(instruction.metadata.op_name, groups):
-            instruction.replica_groups.add(replica_ids=group)
 
 
 def _set_random_algorithm(computation, new_ids):
@@ -321,10 +287,3 @@ def _set_random_algorithm(computation, new_ids):
 def _is_first_output(instruction, tuples):
     is_first = instruction.opcode == "get-tuple-element" and not instruction.tuple_index
     return is_first and instruction.operand_ids[0] in tuples
-
-
-def _find_groups(op_name, groups):
-    """Returns the groups of a node, found by name or, inside a function, by the end of its path."""
-    if op_name not in groups:
-        (op_name,) = [name for name in groups if op_name.endswith(f"/{name}")]
-    return groups[op_name]

@@ -15,10 +15,10 @@ from tensorflow.python.framework import graph_to_function_def
 
 from tpu.graph import nodes as node_defs
 
-# Operations with a TPU kernel but none of XLA on a CPU, other than CrossReplicaSum.
+# Operations with a TPU kernel but none of XLA on a CPU, other than `collectives.KINDS`.
 TPU_ONLY = (
-    *("AllToAll", "CollectivePermute", "XlaAllReduce", "XlaReduceScatter", "KthOrderStatistic"),
-    *("MakeUnique", "TopKUnique", "TopKWithUnique", "ResizeNearestNeighborGrad"),
+    *("XlaAllReduce", "XlaReduceScatter", "KthOrderStatistic", "MakeUnique", "TopKUnique"),
+    *("TopKWithUnique", "ResizeNearestNeighborGrad"),
     *("ComputeDedupDataSize", "ComputeDedupDataTupleMask", "MergeDedupData", "SplitDedupData"),
     *("XlaRecvTPUEmbeddingActivations", "XlaRecvTPUEmbeddingDeduplicationData"),
     "XlaSendTPUEmbeddingGradients",

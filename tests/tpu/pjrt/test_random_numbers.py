@@ -1,46 +1,14 @@
 """Random numbers of each core, step, iteration of a loop and branch of a conditional."""
 
-import sys
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests import numerics
 from tests.tpu.emulator import tiny
-from tpu.connect import topology
-from tpu.emulator import emulator
-from tpu.pjrt.client import Devices
-from tpu.pjrt.cores import PJRTCores
 
 tf1 = tf.compat.v1
-NUM_CORES = 2
 LOOPS, ITERATIONS = 3, 5
-
-pytest.importorskip("jax", reason="the extra 'pjrt' is not installed")
-
-
-@pytest.fixture(scope="module")
-def devices():
-    with Devices(sys.executable, "cpu", NUM_CORES) as found:
-        yield found
-
-
-@pytest.fixture
-def predict(devices, tmp_path):
-    """Returns the predictions of a function of the features, for two batches of 2 x 2 numbers."""
-
-    def run(function):
-        with emulator.emulate(topology.find(f"1x{NUM_CORES}"), PJRTCores(devices)):
-            estimator = tiny.estimator(
-                tiny.config(tmp_path / "model", tf_random_seed=3), batch_size=4, predict=function
-            )
-            if not (tmp_path / "model").exists():
-                estimator.train(tiny.numbers, max_steps=1)
-            rows = estimator.predict(tiny.numbers_once)
-            return np.array([row["drawn"] for row in rows])
-
-    return run
 
 
 def in_nested_loops(features):
@@ -57,7 +25,7 @@ def in_nested_loops(features):
 
     drawn = tf.zeros_like(features) * tf.zeros([LOOPS * (ITERATIONS + 1)])
     _, drawn = tf.while_loop(lambda i, _: i < LOOPS, outer, [0, drawn])
-    return {"drawn": drawn}
+    return drawn
 
 
 def in_conditionals(features):
@@ -69,13 +37,13 @@ def in_conditionals(features):
     is_large = features[0, 0] > 3
     first = tf.cond(is_large, lambda: 1 + draw(), draw)
     second = tf.switch_case(tf.constant(1), [draw, lambda: 2 + draw(), draw])
-    return {"drawn": tf.stack([first, second], 1)}
+    return tf.stack([first, second], 1)
 
 
 def in_functions(features):
     """Calls a function twice."""
     draw = tf.function(lambda: tf.random.normal([2]))
-    return {"drawn": tf.stack([draw(), draw(), features[:, 0]], 1)[:, :2]}
+    return tf.stack([draw(), draw(), features[:, 0]], 1)[:, :2]
 
 
 @pytest.mark.parametrize("function", [in_nested_loops, in_conditionals, in_functions])
@@ -88,7 +56,7 @@ def test_every_draw_differs_and_a_run_repeats(predict, function):
         assert (drawn.astype(int) == [[0, 2]] * 4 + [[1, 2]] * 4).all()
 
 
-def test_gradients_use_the_dropout_of_the_forward_pass(devices, tmp_path):
+def test_gradients_use_the_dropout_of_the_forward_pass(on_pair, tmp_path):
     losses = []
 
     def model_fn(features, labels, mode, params):
@@ -111,7 +79,7 @@ def test_gradients_use_the_dropout_of_the_forward_pass(devices, tmp_path):
             mode, loss=loss, train_op=train_op, host_call=(host_call, [tf.reshape(loss, [1])])
         )
 
-    with emulator.emulate(topology.find(f"1x{NUM_CORES}"), PJRTCores(devices)):
+    with on_pair():
         estimator = tiny.estimator(tiny.config(tmp_path), model_fn)
         estimator.train(tiny.numbers, max_steps=1)
     (of_cores,) = losses

@@ -172,6 +172,12 @@ def all_called(nodes, find) -> dict:
     return found
 
 
+def with_inner(nodes, graph) -> list:
+    """Returns NodeDefs and those of the functions of a graph that they call, directly or not."""
+    called = all_called(nodes, functools.partial(definition, graph))
+    return [*nodes, *(node for function in called.values() for node in function.node_def)]
+
+
 @functools.cache
 def takes_functions(op_type: str) -> bool:
     """Returns True for the types of operations that may call functions."""

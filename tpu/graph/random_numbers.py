@@ -6,7 +6,6 @@ repeat.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 
 import tensorflow as tf
@@ -27,9 +26,7 @@ _NUMBER = tf.TensorSpec([], tf.int64)
 def is_random(graph: tf.Graph, program: ReplicatedGraph) -> bool:
     """Returns True if a program draws random numbers, in a function or not."""
     nodes = [op.node_def for name, op in program.operations.items() if name in program.live]
-    called = node_defs.all_called(nodes, functools.partial(node_defs.definition, graph))
-    inner = (node for function in called.values() for node in function.node_def)
-    return any(node.op in OPERATIONS for node in [*nodes, *inner])
+    return any(node.op in OPERATIONS for node in node_defs.with_inner(nodes, graph))
 
 
 def make_stateless(graph_def, step_number: tf.Tensor) -> None:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import types
 from typing import NamedTuple
 from unittest import mock
 
 import tensorflow as tf
-from tensorflow.python.ops import control_flow_ops, control_flow_util
+from tensorflow.python.framework import func_graph
+from tensorflow.python.ops import control_flow_ops, control_flow_util, control_flow_util_v2
 from tensorflow.python.tpu import training_loop
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator
+
+_FUNCTIONS_OF_CONTROL_FLOW = (
+    control_flow_util_v2.CondBranchFuncGraph,
+    control_flow_util_v2.WhileCondFuncGraph,
+    control_flow_util_v2.WhileBodyFuncGraph,
+)
 
 
 class SingleStep(NamedTuple):
@@ -106,6 +114,28 @@ class _LoopContext(control_flow_ops.ControlFlowContext):
         raise NotImplementedError
 
 
+def _keep_name_scope(build):
+    """Builds the function of a loop or conditional in the name scope around it, as version 1 does.
+
+    The names of variables that are created inside depend on it, such as those of an optimizer.
+    """
+
+    @functools.wraps(build)
+    def built(name, python_func, *args, func_graph=None, **kwargs):
+        scope = tf.compat.v1.get_default_graph().get_name_scope()
+
+        def compute(*inner_args, **inner_kwargs):
+            with func_graph.name_scope(f"{scope}/"):
+                return python_func(*inner_args, **inner_kwargs)
+
+        is_kept = scope and isinstance(func_graph, _FUNCTIONS_OF_CONTROL_FLOW)
+        return build(
+            name, compute if is_kept else python_func, *args, func_graph=func_graph, **kwargs
+        )
+
+    return built
+
+
 @contextlib.contextmanager
 def _control_flow(version_2):
     """A context manager that sets the version of control flow, but not for the host's part."""
@@ -125,6 +155,8 @@ def _control_flow(version_2):
     )
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(*flag, version_2))
+        build = _keep_name_scope(func_graph.func_graph_from_py_func)
+        stack.enter_context(mock.patch.object(func_graph, "func_graph_from_py_func", build))
         for owner, name in on_host:
             stack.enter_context(mock.patch.object(owner, name, keep(getattr(owner, name))))
         yield

@@ -33,6 +33,7 @@ class DeviceStep:
       device_values: indices of the carried values that stay on the devices.
       handles: the handles of the variables, after `device_values` in the state of the devices.
       outfeed: tensors that each device returns after each step.
+      dynamic_shape: place of a shape that depends on data; "" if all are static.
     """
 
     def __init__(self, graph: tf.Graph, operations, step: SingleStep):
@@ -71,6 +72,7 @@ class DeviceStep:
             lowered = hlo.lower(graph, program, given, number)
         except (ValueError, tf.errors.OpError) as error:
             raise NotImplementedError(limits.explain(program, error)) from error
+        self.dynamic_shape = limits.dynamic_shape(lowered.module, program)
         self.infeed = lowered.received[: len(lowered.received) - len(given)]
         self.handles = [
             program.on_first_core(program.external_tensors[name]) for name in lowered.variables

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import re
 
+from tensorflow.compiler.xla.service import hlo_pb2
+
 from tpu.findings import user_line
 from tpu.graph import nodes as node_defs
 from tpu.graph import tpu_kernels
@@ -63,6 +65,25 @@ def _on_core(program):
     find = functools.partial(node_defs.definition, graph)
     for name in node_defs.all_called([op.node_def for op in on_core], find):
         yield from node_defs.function_graph(graph, name).get_operations()
+
+
+def dynamic_shape(hlo: bytes, program: ReplicatedGraph) -> str:
+    """Returns "TYPE (at file:line)" of a tensor whose shape depends on data; "" if there is none.
+
+    Args:
+      hlo: the step, a serialized HloModuleProto.
+      program: the same step.
+    """
+    module = hlo_pb2.HloModuleProto.FromString(hlo)
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            if any(instruction.shape.is_dynamic_dimension):
+                name = instruction.metadata.op_name
+                while name and name not in program.operations:  # that of a call around it
+                    name = name.rpartition("/")[0]
+                op = program.operations.get(name)
+                return f"{op.type} (at {_place(op)})" if op is not None else "an unknown operation"
+    return ""
 
 
 def check_host_operation(op) -> None:

@@ -6,6 +6,7 @@ import functools
 
 import numpy as np
 
+from tpu.pjrt.client import PJRTError
 from tpu.pjrt.device_step import DeviceStep
 
 
@@ -41,7 +42,16 @@ class Loop:
           PJRTError: it cannot be compiled, or does not fit.
         """
         self._cores, self._devices, self._step = cores, cores.devices, step
-        self._program_id = self._devices.load(step.program)
+        try:
+            self._program_id = self._devices.load(step.program)
+        except PJRTError as error:
+            if not step.dynamic_shape:
+                raise
+            raise PJRTError(
+                f"The shape of {step.dynamic_shape} depends on data, which JAX "
+                f"{self._devices.jax_version} may not support. Use static shapes, or try a newer "
+                f"JAX. {error}"
+            ) from None
         self._known = None  # the arrays of the variables that are on the devices
 
     @_keep_error

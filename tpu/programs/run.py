@@ -81,7 +81,7 @@ def _run(program, cores, where):
         if not is_unsupported(error):
             raise
         place = user_line_in(traceback.extract_tb(error.__traceback__))
-        log(f"error: {error} (at {place})")
+        log(f"error: {error}" if "(at " in str(error) else f"error: {error} (at {place})")
         return 1
     except TPUError as error:
         log(f"error: {error}")

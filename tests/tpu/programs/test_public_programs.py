@@ -18,6 +18,7 @@ import sys
 import pytest
 
 from tests.tpu.programs import public_programs as programs
+from tpu.connect import topology
 
 ROOT = pathlib.Path(__file__).parents[3]
 # Names of the calls in the report of `check`.
@@ -56,8 +57,11 @@ def run(tmp_path):
             program = write_script(program, programs.SHAKESPEARE_REPLACEMENTS, tmp_path)
             environment["COLAB_TPU_ADDR"] = "10.0.0.2:8470"
         # The folder of the program comes first: tensorflow/tpu has a package `common`, too.
-        environment["PYTHONPATH"] = os.pathsep.join([*python_path, str(ROOT)])
-        options = [f"--topology={case.topology}", *options, *["--tf1"] * case.is_tf1]
+        folders = [*python_path, str(ROOT), os.environ.get("PYTHONPATH", "")]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
+        cores = topology.find(case.topology).num_cores
+        where = f"--devices=cpu:{cores}" if command == "run" else f"--topology={case.topology}"
+        options = [where, *options, *["--tf1"] * case.is_tf1]
         for calls, more_arguments in case.runs.items():
             arguments = in_folders(f"{case.arguments} {more_arguments}", tmp_path).split()
             done = subprocess.run(
@@ -111,6 +115,19 @@ def test_emulate(case, run):
     for calls, done in run(case, "emulate"):
         assert done.returncode == 0, done.stderr[-3000:]
         assert done.stderr.splitlines()[-1] == f"tpu: on emulated cores: {calls}"
+
+
+@pytest.mark.parametrize("case", programs.CASES, ids=str)
+def test_run(case, run):
+    pytest.importorskip("jax", reason="the extra 'pjrt' is not installed")
+    for calls, done in run(case, "run"):
+        last = done.stderr.splitlines()[-1]
+        if case is programs.EMBEDDING:
+            assert done.returncode == 1
+            assert last.startswith("tpu: error: PJRT devices have no TPU embeddings (at ")
+        else:
+            assert done.returncode == 0, done.stderr[-3000:]
+            assert last == f"tpu: on PJRT devices: {calls}"
 
 
 @pytest.fixture

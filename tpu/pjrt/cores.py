@@ -68,8 +68,8 @@ class PJRTCores:
 def _validate_training_graph(ctx, validate=tpu_estimator._validate_tpu_training_graph):
     """Also accepts an all-reduce in a conditional or loop, which are functions here."""
     graph = tf.compat.v1.get_default_graph()
-    nodes = node_defs.with_inner([op.node_def for op in graph.get_operations()], graph)
-    if not any(node.op in SUMS for node in nodes):
+    calls = [op.node_def for op in graph.get_operations() if node_defs.takes_functions(op.type)]
+    if not any(node.op in SUMS for node in node_defs.with_inner(calls, graph)):
         validate(ctx)
 
 

@@ -137,7 +137,10 @@ def main() -> None:
     if FLAGS.use_tpu != "false" and FLAGS.mode in flags.TRAINING_MODES:
         steps = tpu_flags.iterations_per_loop(FLAGS.save_checkpoints_steps)
     with connection.connect(request) as tpu:
-        settings, state = resolve_flags.resolve(steps, tpu.use_tpu, reads_files=not tpu.is_remote)
+        task = tf_config.of_host(tpu.process_id, tpu.num_processes)
+        settings, state = resolve_flags.resolve(
+            steps, tpu.use_tpu, task, reads_files=not tpu.is_remote
+        )
         with state.lock:
             build = functools.partial(build_estimator, settings, state, tpu)
             estimator = tpu_embeddings.pair_with_host(settings, build)

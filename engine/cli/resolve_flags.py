@@ -314,6 +314,8 @@ def _check_memory(settings):
 
 
 def _check_cluster(task, is_training):
+    if task.is_synchronous and FLAGS.seed is None:
+        raise UsageError("training by several processes needs --seed, equal for all of them")
     if not task.in_cluster:
         return
     if not is_training:
@@ -321,8 +323,6 @@ def _check_cluster(task, is_training):
             f"--mode={FLAGS.mode} does not support a cluster. Unset TF_CONFIG, or use --mode=train "
             "or --mode=train_and_eval"
         )
-    if task.is_synchronous and FLAGS.seed is None:
-        raise UsageError("--strategy=multi_worker_mirrored needs --seed, equal on all workers")
     if FLAGS.eval_every_minutes:
         raise UsageError(
             "--eval_every_minutes is not supported in a cluster, whose evaluator does not know the "

@@ -28,8 +28,8 @@ class Task:
 
     type: str = "chief"  # "chief", "worker", "ps" or "evaluator"
     worker: int = 0  # index among the processes that train; 0 for the chief
-    in_cluster: bool = False  # True if there are other processes
-    # True if all workers make each step together, by a tf.distribute strategy.
+    in_cluster: bool = False  # True if TF_CONFIG describes other processes
+    # True if all workers make each step together: by a tf.distribute strategy, or on PJRT devices.
     is_synchronous: bool = False
     num_ps: int = 0  # number of parameter servers
 
@@ -90,6 +90,11 @@ def from_environment(is_synchronous: bool = False) -> Task:
         )
     worker = config.task_id + 1 if config.task_type == "worker" else 0
     return Task(config.task_type, worker, True, is_synchronous, config.num_ps_replicas)
+
+
+def of_host(process_id: int, num_processes: int) -> Task:
+    """Returns the task of one of the processes that train together on PJRT devices."""
+    return Task("worker" if process_id else "chief", process_id, is_synchronous=num_processes > 1)
 
 
 def refuse_cluster() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 
+from common.errors import RunError
 from engine.checkpoints import find, trained_on
 from engine.distribute import tf_config
 from engine.hooks import nan_guard, progress, results, saver
@@ -65,6 +66,12 @@ class Trainer:
         if self.interruption.signal is not None:
             self.report()
             self.interruption.exit_if_requested(" to resume")
+        step = self._state.counter.step
+        if step < end_step and self._settings.task.is_synchronous:
+            raise RunError(
+                f"another process stopped the training at step {step} of {end_step}. Start all "
+                "again to resume"
+            )
 
     def _hooks(self):
         """Returns the hooks of a session; counters and checks of a step come before the saver."""

@@ -28,11 +28,14 @@ class Connection:
       topology: the slice; None for CPU or GPU.
       resolver: for `RunConfig(cluster=...)`; None for CPU or GPU.
       is_remote: True if the TPU hosts are not this machine.
+      process_id, num_processes: of several processes that train together, one on each host.
     """
 
     topology: Topology | None = None
     resolver: tf.distribute.cluster_resolver.TPUClusterResolver | None = None
     is_remote: bool = False
+    process_id: int = 0
+    num_processes: int = 1
 
     @property
     def use_tpu(self) -> bool:
@@ -95,15 +98,18 @@ def connect(request: Request):
 def _connect_devices(request, wanted):
     """Yields the `Connection` to PJRT devices."""
     _raise_if_any(software.find_problems())
-    with _one_line(), devices.run_on_devices(request.devices, request.python) as (found, text):
+    spec = request.devices, request.python, request.hosts
+    with _one_line(), devices.run_on_devices(*spec) as (found, all_devices):
         if wanted is not None and wanted.num_cores != found.num_cores:
             raise TPUError(
                 f"--tpu_topology={wanted.name} has {wanted.num_cores} cores, but JAX finds "
                 f"{found.num_cores} devices"
             )
         _raise_if_any(environment.check_topology(request, found))
-        print(text, flush=True)
-        yield Connection(found, tf.distribute.cluster_resolver.TPUClusterResolver())
+        print(devices.describe(all_devices), flush=True)
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver()
+        process = all_devices.process_id, all_devices.num_processes
+        yield Connection(found, resolver, False, *process)
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from absl import flags
 
 from tpu.connect import topology
-from tpu.connect.request import Request, TPUError
+from tpu.connect.request import Hosts, Request, TPUError
 from tpu.pjrt import devices
 
 FLAGS = flags.FLAGS
@@ -31,6 +31,21 @@ flags.DEFINE_string(
     "",
     "--tpu=pjrt: the Python interpreter that has JAX, 0.4.30 or later; it needs no TensorFlow. "
     "Default: this one.",
+)
+flags.DEFINE_string(
+    "pjrt_coordinator",
+    "",
+    "--tpu=pjrt on several hosts, each with this command: HOST:PORT of host 0, with a free port. "
+    "Default: JAX finds the hosts of a TPU slice.",
+)
+flags.DEFINE_integer(
+    "pjrt_hosts",
+    None,
+    "--tpu=pjrt: number of hosts. 1: this host alone, also on a slice of several.",
+    lower_bound=1,
+)
+flags.DEFINE_integer(
+    "pjrt_host_id", None, "--tpu=pjrt: number of this host, from 0 on.", lower_bound=0
 )
 flags.DEFINE_string("tpu_zone", "", "Zone of a named TPU. Default: the zone of this machine.")
 flags.DEFINE_string(
@@ -123,7 +138,14 @@ def request(mode, paths, batch_sizes, accumulate_steps, on_one_host) -> Request:
         wait_minutes=FLAGS.tpu_wait_minutes or 0,
         devices=FLAGS.devices,
         python=FLAGS.pjrt_python,
+        hosts=_hosts(FLAGS.pjrt_coordinator, FLAGS.pjrt_hosts, FLAGS.pjrt_host_id),
     )
+
+
+def _hosts(*values):
+    hosts = Hosts(*values)
+    hosts.check()
+    return hosts
 
 
 def restart_flags() -> list[str]:

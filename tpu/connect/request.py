@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 
 class TPUError(ValueError):
@@ -14,6 +15,39 @@ class TPUError(ValueError):
     """
 
     exit_status = 2
+
+
+class Hosts(NamedTuple):
+    """The hosts that train together on PJRT devices; the default is what JAX finds on a TPU slice.
+
+    Attributes:
+      coordinator: host:port of host 0, where JAX listens.
+      number: of hosts; 1 for this host alone, also on a slice of several.
+      id: number of this host, from 0 on.
+    """
+
+    coordinator: str = ""
+    number: int | None = None
+    id: int | None = None
+
+    def check(self) -> None:
+        """Raises TPUError if the values are incomplete or invalid."""
+        number, host_id = self.number, self.id
+        if self in (Hosts(), Hosts(number=1)):
+            return
+        if not self.coordinator or number is None or host_id is None:
+            raise TPUError(
+                "several hosts need --pjrt_coordinator, --pjrt_hosts and --pjrt_host_id. On a TPU "
+                "slice JAX finds the hosts: set none"
+            )
+        host, _, port = self.coordinator.rpartition(":")
+        if not host or not port.isdecimal():
+            raise TPUError(f"--pjrt_coordinator={self.coordinator} must be HOST:PORT of host 0")
+        if host_id >= number:
+            raise TPUError(f"--pjrt_host_id={host_id} must be in 0 to {number - 1}")
+
+
+FOUND_BY_JAX = Hosts()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +65,7 @@ class Request:
       accumulate_steps: micro-batches per training step.
       on_one_host: True if the mode evaluates or predicts, which TPUEstimator does on one host only.
       wait_minutes: how long to wait for a TPU that is not READY or does not answer.
-      devices, python: of --tpu=pjrt; see `tpu.pjrt.devices.run_on_devices`.
+      devices, python, hosts: of --tpu=pjrt; see `tpu.pjrt.devices.run_on_devices`.
     """
 
     tpu: str
@@ -47,3 +81,4 @@ class Request:
     wait_minutes: float = 0
     devices: str = ""
     python: str = ""
+    hosts: Hosts = FOUND_BY_JAX

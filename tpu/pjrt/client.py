@@ -35,6 +35,7 @@ from tpu.connect.request import TPUError
 from tpu.pjrt import worker
 
 _END_SECONDS = 10  # for the worker to end by itself
+_START_ALL = "See the output of the other hosts, then start all again"
 _INSTALL = (
     "Install it there (pip install 'jax[tpu]' on a TPU VM, 'jax[cuda12]' for a GPU, jax for a "
     "CPU), or name another interpreter"
@@ -74,6 +75,8 @@ class Devices:
       kind: name of the devices: "TPU v5 lite", "cpu", ...
       platform: "tpu", "gpu" or "cpu".
       num_local, num_global: number of devices of this process and of all.
+      num_outfeed: number of devices whose outfeed `collect` returns: with several processes that of
+        all devices in process 0, none in others.
       process_id, num_processes: of `jax.distributed`.
       jax_version: "0.4.30", ...
       memory_bytes: memory of a device; None if unknown.
@@ -111,7 +114,7 @@ class Devices:
         """
         self._python, self._timeouts = python, (timeout_s, compile_timeout_s)
         self._owner, self._error, self._closed = os.getpid(), None, False
-        self.kind, self.num_processes = "unknown", 1
+        self.kind, self.num_processes = "unknown", num_processes or 1
         # Guards all counters below, and is notified whenever one changes.
         self._changed = threading.Condition()
         self._sending = threading.Lock()
@@ -184,7 +187,7 @@ class Devices:
             answer = self._ask("The compilation of the step", "load", *program, last=1)
             program_id, tensors, peak = answer
             groups = [[worker.Tensor(*tensor) for tensor in group] for group in tensors]
-            layout = worker.Layout(*groups, self.num_local)
+            layout = worker.Layout(*groups, self.num_local, self.num_outfeed)
             self._grow(layout.nbytes)
             views = layout.view(mmap.mmap(self._memory, 0))
             self._programs[program_id] = _Loaded(program, peak, *views)
@@ -207,6 +210,7 @@ class Devices:
         program_id: int,
         arguments: list[np.ndarray | list[np.ndarray]],
         state: list[np.ndarray | None],
+        step: int = 0,
     ) -> None:
         """Starts a loop: uploads arguments and state. Frees the state of another program.
 
@@ -216,9 +220,10 @@ class Devices:
           state: an array for all devices, or None to keep the value that the last loop of the
             program has left on the first device, for all devices. With several processes, the
             state of process 0 is used by all, but the arguments are those of each process.
+          step: number of the first step, the same for all processes.
 
         Raises:
-          PJRTError: there is no value to keep, or the worker has failed.
+          PJRTError: there is no value to keep, the worker has failed, or the processes differ.
         """
         self._wait_for_steps()
         loaded = self._programs[program_id]
@@ -234,11 +239,13 @@ class Devices:
         with self._changed:
             self._submitted = self._done = self._collected = 0
         given = [value is not None for value in state]
-        self._ask("The upload of the variables", "begin", program_id, per_device, given)
+        last = int(self.num_processes > 1)  # another process may still save a checkpoint
+        message = "begin", program_id, per_device, given, step
+        self._ask("The upload of the variables", *message, last=last)
 
     def submit(self, batch: list[list[np.ndarray]]) -> None:
         """Starts a step with `batch[parameter][local device]`; blocks if two batches are ahead."""
-        has_outfeed = bool(self._current.program.outfeed)
+        has_outfeed = bool(self._current.program.outfeed and self.num_outfeed)
 
         def has_slot():
             free = self._collected if has_outfeed else self._done
@@ -254,7 +261,7 @@ class Devices:
         self._send("step", slot)
 
     def collect(self) -> list[list[np.ndarray]]:
-        """Returns the outfeed of the next step as `[result][local device]`; blocks until then."""
+        """Returns the outfeed of the next step as `[result][device]`; blocks until then."""
         self._wait(lambda: self._done > self._collected, "A step")
         views = self._current.slots[self._collected % worker.SLOTS][1]
         arrays = [[_owned(view) for view in copies] for copies in views]
@@ -264,19 +271,23 @@ class Devices:
         return arrays
 
     def finish(self, which: list[int]) -> list[np.ndarray]:
-        """Waits for all steps; returns values of the state, by index, of the first local device."""
+        """Waits for all steps; returns values of the state, by index, of the first device."""
         self._wait_for_steps()
         self._ask("The download of the variables", "finish", list(which))
         return [_owned(self._current.state[i][0]) for i in which]
 
-    def close(self) -> None:
-        """Ends the worker."""
+    def agree_to_stop(self, wanted: bool) -> bool:
+        """Returns True if one of several processes wants to stop; all must call it after a loop."""
+        return self._ask("The agreement with the other hosts", "agree_to_stop", wanted, last=1)
+
+    def close(self, reason: str = "") -> None:
+        """Ends the worker; `reason` is for other processes that still need this one."""
         atexit.unregister(self.close)
         if self._closed or os.getpid() != self._owner:
             return
         self._closed = True
         try:
-            self._send("close")
+            self._send("close", reason)
             self._process.wait(_END_SECONDS)
         except (PJRTError, subprocess.TimeoutExpired):
             self._process.kill()
@@ -358,6 +369,8 @@ class Devices:
             with self._changed:
                 if kind == "done":
                     self._done += 1
+                elif kind == "ended":
+                    self._error = f"{values[0]}. {_START_ALL}"
                 elif kind == "failed":
                     what = "The step" if self._current else "The start of the device worker"
                     peak_bytes = self._current and self._current.peak_bytes
@@ -386,12 +399,18 @@ class Devices:
         last = lines[-1] if lines else ""
         if "ImportError" in last or "ModuleNotFoundError" in last:
             return f"{self._python} has no JAX that works ({last}). {_INSTALL}"
+        if self.num_processes > 1 and any("CoordinationService" in line for line in lines):
+            return (
+                f"Another host has ended, or cannot be reached (JAX's message is in "
+                f"{self._save_log()}). {_START_ALL}"
+            )
         how = f"exit status {status}"
         if status < 0:
             how = signal.Signals(-status).name
             how += ", as by the system for lack of memory" if status == -signal.SIGKILL else ""
         output = f". Its output, {self._save_log()}, ends: {last[:300]}" if last else ""
-        return f"The device worker has ended ({how}){output}. Run again"
+        again = _START_ALL if self.num_processes > 1 else "Run again"
+        return f"The device worker has ended ({how}){output}. {again}"
 
     def _explain(self, what, error, peak_bytes=None):
         """Returns one line for an error of JAX."""
@@ -410,7 +429,7 @@ class Devices:
                 f"The TPU is in use by another process: {first}. End that process, then run again"
             )
         if self.num_processes > 1:
-            first += ". If another process has failed first, see its message. Start all again"
+            first += f". {_START_ALL}"
         return f"{what} failed: {first}"
 
 

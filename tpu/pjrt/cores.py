@@ -25,6 +25,7 @@ from tpu.graph import nodes as node_defs
 from tpu.graph.op_types import SUMS
 from tpu.graph.replicated_graph import ReplicatedGraph
 from tpu.graph.single_step import SingleStep, single_steps
+from tpu.pjrt import hosts
 from tpu.pjrt.device_step import DeviceStep, needed
 from tpu.pjrt.loop import Loop
 
@@ -49,10 +50,12 @@ class PJRTCores:
     def replacements(self) -> list:
         """Returns the functions to patch: infeed and outfeed are queues of the host."""
         validate = (tpu_estimator, "_validate_tpu_training_graph", _validate_training_graph)
-        return [*host_io.replacements(), validate]
+        of_hosts = hosts.replacements(self.devices) if self.devices.num_processes > 1 else []
+        return [*host_io.replacements(), validate, *of_hosts]
 
     def run(self, build, num_cores):
         """Adds the loop around the steps on the devices to the default graph."""
+        del num_cores  # those of the devices
         graph = tf.compat.v1.get_default_graph()
         with single_steps(control_flow_v2=True, with_condition=True) as steps:
             operations = build()
@@ -62,7 +65,7 @@ class PJRTCores:
         device_step = DeviceStep(graph, operations, steps[0])
         on_host = graph.device(_DEVICE)
         with graph.control_dependencies(None), graph.name_scope("pjrt"), on_host:
-            return _HostLoop(graph, program, steps[0], device_step, self).add(num_cores)
+            return _HostLoop(graph, program, steps[0], device_step, self).add()
 
 
 def _validate_training_graph(ctx, validate=tpu_estimator._validate_tpu_training_graph):
@@ -80,12 +83,16 @@ class _HostLoop:
         self._program, self._step, self._device_step = program, step, device_step
         self._loop = Loop(cores, device_step)
         self._global_step = tf.compat.v1.train.get_global_step(graph)
+        devices = cores.devices
+        first = devices.process_id * devices.num_local
+        self._cores = range(first, first + devices.num_local)  # of this host
+        self._outfeed_cores = range(devices.num_outfeed)
 
-    def add(self, num_cores):
+    def add(self):
         """Adds the loop; returns the results of core 0."""
         step, device_step = self._step, self._device_step
         hosted = device_step.host_values
-        begin = self._begin(num_cores)
+        begin = self._begin()
 
         def go_on(submitted, collected, *values):
             del submitted, collected
@@ -94,14 +101,14 @@ class _HostLoop:
         def body(submitted, collected, *values):
             known = self._named(step.inputs, hosted, values)
             with tf.control_dependencies([submitted]):
-                batches = [self._dequeue(core) for core in range(num_cores)]
+                batches = [self._dequeue(core) for core in self._cores]
             read = [values[hosted.index(i)] for i in device_step.read_values]
             names = [tensor.name for tensor in device_step.infeed]
             fed = [batch[name] for batch in batches for name in names]
             submitted = tf.numpy_function(self._loop.submit, [submitted, *fed, *read], tf.int64)
-            if device_step.outfeed:
+            if device_step.outfeed and self._outfeed_cores:
                 with tf.control_dependencies([submitted, collected]):
-                    collected = self._collect(num_cores)
+                    collected = self._collect()
             known.update(batches[0])
             results = self._on_host([step.results[i] for i in hosted], known)
             return [submitted, collected, *results]
@@ -111,13 +118,11 @@ class _HostLoop:
             loop = tf.while_loop(go_on, body, [begin, tf.constant(0), *initial])
         return self._finish(loop)
 
-    def _begin(self, num_cores):
+    def _begin(self):
         """Returns the number of the first step, once the variables are on the devices."""
         device_step, external = self._device_step, self._program.replicated_inputs
         arguments = [
-            value
-            for tensor in device_step.arguments
-            for value in external.get(tensor.name, [tensor] * num_cores)
+            value for tensor in device_step.arguments for value in self._of_cores(external, tensor)
         ]
         carried = self._on_host([self._step.initial[i] for i in device_step.device_values], {})
         variables = [
@@ -131,6 +136,11 @@ class _HostLoop:
             inputs = [number, *arguments, *carried, *variables]
             return tf.numpy_function(self._loop.begin, inputs, tf.int64)
 
+    def _of_cores(self, replicated_inputs, tensor):
+        """Returns the values of an argument for the cores of this host."""
+        values = replicated_inputs.get(tensor.name)
+        return [values[core] if values else tensor for core in self._cores]
+
     def _dequeue(self, core):
         """Returns `{name: tensor}` of the infeed of a core."""
         tensors = self._program.infeed
@@ -143,12 +153,12 @@ class _HostLoop:
             value.set_shape(tensor.shape)
         return {tensor.name: value for tensor, value in zip(tensors, values)}
 
-    def _collect(self, num_cores):
+    def _collect(self):
         """Enqueues the results of a step, and returns a number once that is done."""
         dtypes = [tensor.dtype for tensor in self._device_step.outfeed]
-        values = tf.numpy_function(self._loop.collect, [], dtypes * num_cores)
+        values = tf.numpy_function(self._loop.collect, [], dtypes * len(self._outfeed_cores))
         enqueued = []
-        for core in range(num_cores):
+        for core in self._outfeed_cores:
             queue = host_io.queue(f"outfeed_{core}", dtypes)
             of_core = values[core * len(dtypes) : (core + 1) * len(dtypes)]
             enqueued.append(gen_data_flow_ops.queue_enqueue_v2(queue, of_core))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 
-from tpu.connect.request import TPUError
+from tpu.connect.request import FOUND_BY_JAX, Hosts, TPUError
 from tpu.connect.topology import Topology
 
 PLATFORMS = ("tpu", "gpu", "cpu")
@@ -34,15 +34,16 @@ class LostDevicesError(TPUError):
 
 
 @contextlib.contextmanager
-def run_on_devices(spec: str = "", python: str = ""):
+def run_on_devices(spec: str = "", python: str = "", hosts: Hosts = FOUND_BY_JAX):
     """Lets every TPUEstimator(use_tpu=True) of this process run on PJRT devices.
 
     Args:
-      spec: of the devices; see `parse`.
+      spec: of the devices of this host; see `parse`.
       python: the interpreter that has JAX; "" for this one.
+      hosts: which run the same program together; see `tpu.pjrt.hosts`.
 
     Yields:
-      (`Topology`: its cores are the devices, description in a line).
+      (`Topology`: its cores are the devices of all hosts, the `client.Devices`).
 
     Raises:
       PJRTError: there are no such devices, or a step does not fit or compile.
@@ -56,17 +57,24 @@ def run_on_devices(spec: str = "", python: str = ""):
     from tpu.pjrt.cores import PJRTCores
 
     platform, number = parse(spec)
-    with contextlib.closing(Devices(python or sys.executable, platform, number)) as devices:
-        hosts, per_host = devices.num_processes, devices.num_local
-        found = Topology(f"{hosts}x{per_host}", hosts, per_host, 0)
-        cores = PJRTCores(devices)
-        try:
-            with emulator.emulate(found, cores):
-                yield found, describe(devices)
-        except tf.errors.OpError:  # with the text of the error of a host operation
-            if cores.error is not None:
-                raise LostDevicesError(f"{cores.error}. Checkpoints are kept") from None
-            raise
+    arguments = python or sys.executable, platform, number
+    devices = Devices(*arguments, hosts.coordinator or None, hosts.id, hosts.number)
+    num_hosts, per_host, reason = devices.num_processes, devices.num_local, ""
+    found = Topology(f"{num_hosts}x{per_host}", num_hosts, per_host, 0)
+    cores = PJRTCores(devices)
+    try:
+        with emulator.emulate(found, cores):
+            yield found, devices
+    except tf.errors.OpError as error:  # with the text of the error of a host operation
+        reason = str(cores.error or error)
+        if cores.error is not None:
+            raise LostDevicesError(f"{cores.error}. Checkpoints are kept") from None
+        raise
+    except BaseException as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise
+    finally:
+        devices.close(reason.partition("\n")[0][:300])
 
 
 def describe(devices) -> str:

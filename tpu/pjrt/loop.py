@@ -75,7 +75,7 @@ class Loop:
         known = self._known if is_resident else [None] * len(variables)
         self._known, self._cores.resident = None, self
         changed = [None if _is_same(*pair) else pair[0] for pair in zip(variables, known)]
-        self._devices.begin(self._program_id, arguments, [*carried, *changed])
+        self._devices.begin(self._program_id, arguments, [*carried, *changed], int(number))
         self._started = variables
         return number
 
@@ -101,7 +101,7 @@ class Loop:
         """Returns the outfeed of the next step: all tensors of core 0, then of core 1, ..."""
         results = self._devices.collect()
         return [
-            array for core in range(self._devices.num_local) for array in _column(results, core)
+            array for core in range(self._devices.num_outfeed) for array in _column(results, core)
         ]
 
     @_keep_error

@@ -7,12 +7,16 @@ settings as JSON. Messages are pickled tuples; arrays travel in the shared memor
 
 JAX does the work: devices, compilation, collectives, several hosts. A step runs as one replica per
 device, in JAX's executable rather than `jax.jit`, since its all-reduces are between replicas.
+
+With several hosts each has a worker. They decide together through the key-value store of
+`jax.distributed`, and a worker whose host ends tells the others, whose collectives would hang.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import glob
 import importlib
 import json
 import math
@@ -23,14 +27,19 @@ import queue
 import re
 import sys
 import threading
+import time
 import traceback
+import urllib.request
 from typing import NamedTuple
 
 import numpy as np
 
 SLOTS = 3  # batches in shared memory: one runs, one is on its way, the host writes one
 _ALIGNMENT = 64  # an array at such an address is used by JAX's CPU devices without a copy
-
+_FOREVER_MS = 2**40
+_GRACE_SECONDS = 1.0
+_ENDED = "ended"  # key of why the first host has ended
+_HOSTS_OF_SLICE = "computeMetadata/v1/instance/attributes/worker-network-endpoints"
 
 _memcmp = ctypes.CDLL(None).memcmp
 _memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
@@ -57,17 +66,19 @@ class Tensor(NamedTuple):
 class Layout:
     """Offsets in the shared memory of the arrays of a program.
 
-    Each slot holds the infeed of one step, and then its outfeed, as `[tensor][local device]`. After
-    the slots: `arguments` as `[tensor][local device]`, `state` as `[tensor][0]`. Every array of the
+    Each slot holds the infeed of one step as `[tensor][local device]`, and then its outfeed as
+    `[tensor][device]`: with several hosts, host 0 gets that of all devices, others none. After the
+    slots: `arguments` as `[tensor][local device]`, `state` as `[tensor][0]`. Every array of the
     state has its own place, since arrays on CPU devices may alias it.
     """
 
-    def __init__(self, infeed, outfeed, arguments, state, num_local):
+    def __init__(self, infeed, outfeed, arguments, state, num_local, num_outfeed):
         """Computes the offsets; the first four are lists of `Tensor`."""
         self._tensors = (infeed, outfeed, arguments, state)
         self.nbytes = 0
         self._slots = [
-            (self._place(infeed, num_local), self._place(outfeed, num_local)) for _ in range(SLOTS)
+            (self._place(infeed, num_local), self._place(outfeed, num_outfeed))
+            for _ in range(SLOTS)
         ]
         self._arguments = self._place(arguments, num_local)
         self._state = self._place(state, 1)
@@ -114,7 +125,7 @@ class _Jax:
             os.environ["XLA_FLAGS"] = (
                 f"{flags} --xla_cpu_collective_call_terminate_timeout_seconds=1000000"
             )
-        if settings["coordinator"] or (settings["num_processes"] or 1) > 1:
+        if settings["coordinator"] or (settings["num_processes"] is None and _is_on_slice()):
             if is_cpu and version < (0, 4, 34):
                 raise RuntimeError(f"{installed}. CPU devices of several processes need jax 0.4.34")
             if is_cpu:
@@ -124,6 +135,8 @@ class _Jax:
         self.jax, self._client = jax, xla_client
         self.devices = self._find_devices(settings["num_devices"])
         self.local = [d for d in self.devices if d.process_index == jax.process_index()]
+        self.num_hosts = jax.process_count()
+        self.num_outfeed = 0 if jax.process_index() else len(self.devices)
         mesh = jax.sharding.Mesh(np.array(self.devices), ("replica",))
         self._sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("replica"))
         self._scalar_sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
@@ -137,6 +150,7 @@ class _Jax:
 
         specs = {"in_specs": self._sharding.spec, "out_specs": self._sharding.spec}
         self._take_all_first = jax.jit(shard_map(take_first, mesh=mesh, **specs), donate_argnums=0)
+        self._copy_to_all = jax.jit(lambda arrays: arrays, out_shardings=self._scalar_sharding)
 
     def _find_devices(self, num_devices):
         try:
@@ -147,6 +161,11 @@ class _Jax:
                 f"jax {self.jax.__version__} of {sys.executable} finds no devices (platform: "
                 f"{wanted}): {error}"
             ) from None
+        if self.jax.process_count() > 1 and _store() is None:
+            raise RuntimeError(
+                f"the devices are on {self.jax.process_count()} hosts, which have not been found: "
+                "give the address of the coordinator, the number of hosts and the id of this one"
+            )
         found = sorted(found, key=lambda device: (device.process_index, device.id))
         if num_devices is None:
             return found
@@ -221,14 +240,21 @@ class _Jax:
 
     def broadcast(self, arrays):
         """Returns the arrays with the value of the first device of all on each. Donates them."""
-        size = (len(self.devices),)
-        vectors = [
-            x if x.shape else self._join(size, self._sharding, [y.reshape(1) for y in shards(x)])
-            for x in arrays
-        ]
         return [
             y if x.shape else self._join((), x.sharding, [z.reshape(()) for z in shards(y)])
-            for x, y in zip(arrays, self._take_all_first(vectors))
+            for x, y in zip(arrays, self._take_all_first(self._vectors(arrays)))
+        ]
+
+    def gather(self, arrays):
+        """Returns the arrays of all devices on each host, as `[device, ...]`."""
+        return self._copy_to_all(self._vectors(arrays))
+
+    def _vectors(self, arrays):
+        """Returns the arrays with `[devices]` instead of a scalar."""
+        size = (len(self.devices),)
+        return [
+            x if x.shape else self._join(size, self._sharding, [y.reshape(1) for y in shards(x)])
+            for x in arrays
         ]
 
     def _take_first(self, x):
@@ -264,6 +290,98 @@ def shards(array):
     return [piece.data for piece in array.addressable_shards]
 
 
+def _is_on_slice():
+    """Whether this is one of several hosts of a TPU slice, as GKE or a Cloud TPU VM says."""
+    if os.environ.get("JAX_PLATFORMS") not in (None, "", "tpu"):
+        return False
+    if "," in os.environ.get("TPU_WORKER_HOSTNAMES", ""):
+        return True
+    if not glob.glob("/dev/accel[0-9]*") + glob.glob("/dev/vfio/[0-9]*"):
+        return False
+    url = f"http://metadata.google.internal/{_HOSTS_OF_SLICE}"
+    request = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})
+    try:
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            return b"," in answer.read()
+    except OSError:
+        return False
+
+
+def _store():
+    """Returns the key-value store of `jax.distributed`; None before it is initialized."""
+    distributed = sys.modules.get("jax._src.distributed")
+    return distributed and distributed.global_state.client
+
+
+def _tell_hosts(how):
+    """Tells the workers of the other hosts how this one ends, unless another has ended first."""
+    store = _store()
+    if store is None:
+        return
+    host_id = sys.modules["jax._src.distributed"].global_state.process_id
+    text = f"Host {host_id} {' '.join(how.split())}"
+
+    def tell():
+        with contextlib.suppress(Exception):
+            store.key_value_set(_ENDED, text)
+            time.sleep(_GRACE_SECONDS)  # host 0 serves the text to the others
+
+    thread = threading.Thread(target=tell, daemon=True)
+    thread.start()
+    thread.join(5 * _GRACE_SECONDS)  # the host that has the store may be gone
+
+
+class Hosts:
+    """Decisions of the workers of all hosts.
+
+    Attributes:
+      id: number of this host.
+      ended: why a host has ended; "" before.
+      is_needed: True if this host needs the others; then `report` is called if one ends.
+    """
+
+    def __init__(self, host_id, number, report):
+        """Watches the other hosts; `report` is a function of why one has ended."""
+        self.id, self.ended, self.is_needed = host_id, "", False
+        self._number, self._report, self._round = number, report, 0
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self):
+        try:
+            ended = _store().blocking_key_value_get(_ENDED, _FOREVER_MS)
+        except Exception:
+            ended = "Host 0 has ended, or cannot be reached"
+        self.ended = ended
+        time.sleep(_GRACE_SECONDS)  # a last decision may be on its way
+        if self.is_needed:
+            self._report(ended)
+
+    def need(self):
+        """From now on the other hosts are needed."""
+        self.is_needed = True
+        if self.ended:
+            self._report(self.ended)
+
+    def agree(self, value, decide):
+        """Returns `decide(values of all hosts)`, called on host 0; values are those of JSON.
+
+        All hosts must call it in the same order.
+        """
+        store, key = _store(), f"decisions/{self._round}"
+        self._round += 1
+        if self.id:
+            store.key_value_set(f"{key}/{self.id}", json.dumps(value))
+            return json.loads(store.blocking_key_value_get(f"{key}/decided", _FOREVER_MS))
+        others = [
+            json.loads(store.blocking_key_value_get(f"{key}/{host}", _FOREVER_MS))
+            for host in range(1, self._number)
+        ]
+        store.key_value_delete(f"decisions/{self._round - 2}")  # all have read it
+        decided = json.dumps(decide([value, *others]))
+        store.key_value_set(f"{key}/decided", decided)
+        return json.loads(decided)
+
+
 class _Program:
     """A compiled step, its arrays in shared memory and the order of its parameters."""
 
@@ -281,7 +399,7 @@ class _Program:
         self.handlers = [jax.handler(tensor) for tensor in results]
         tensors = (self.infeed, [results[i] for i in outfeed], self.arguments, self.state)
         self.tensors = [[tuple(tensor) for tensor in group] for group in tensors]
-        self.layout = Layout(*tensors, len(jax.local))
+        self.layout = Layout(*tensors, len(jax.local), jax.num_outfeed)
         self.views = None  # once the host has made the shared memory large enough
 
     def peak_bytes(self):
@@ -308,6 +426,10 @@ class Worker:
         device = self._jax.devices[0]
         # Executions in flight wait for each other's threads in the collectives of CPU devices.
         self._one_at_a_time = device.platform == "cpu" and len(self._jax.devices) > 1
+        self._hosts = None
+        if self._jax.num_hosts > 1:
+            host_id = self._jax.jax.process_index()
+            self._hosts = Hosts(host_id, self._jax.num_hosts, self.end)
         threading.Thread(target=self._complete, daemon=True).start()
 
     def describe(self):
@@ -318,8 +440,9 @@ class Worker:
             "platform": device.platform,
             "num_local": len(self._jax.local),
             "num_global": len(self._jax.devices),
+            "num_outfeed": self._jax.num_outfeed,
             "process_id": jax.process_index(),
-            "num_processes": jax.process_count(),
+            "num_processes": self._jax.num_hosts,
             "jax_version": jax.__version__,
             "memory_bytes": (device.memory_stats() or {}).get("bytes_limit"),
         }
@@ -335,10 +458,18 @@ class Worker:
         self._programs.append(loaded)
         return len(self._programs) - 1, loaded.tensors, loaded.peak_bytes()
 
-    def begin(self, index, per_device, given):
-        """Uploads arguments and the given state; the other state stays."""
+    def begin(self, index, per_device, given, step):
+        """Uploads arguments and the given state; the other state stays.
+
+        With several hosts all must begin at the same step; host 0 says which state is given.
+        """
         self._running.join()
         program, self._arguments = self._programs[index], None
+        if self._hosts:
+            self._hosts.need()
+            error, given = self._hosts.agree([step, program.tensors, given], _decide_begin)
+            if error:
+                self.end(error)
         if program is not self._program:
             self._program, self._state = program, [None] * len(given)
         program.views = program.views or program.layout.view(mmap.mmap(self._memory, 0))
@@ -352,16 +483,12 @@ class Worker:
             if is_given:
                 self._state[i] = None  # frees it first
                 self._state[i] = self._jax.put(program.state[i], state[i] * count)
-        is_distributed = self._jax.jax.process_count() > 1
         changed = [
             i
             for i, is_given in enumerate(given)
-            if is_distributed or not (is_given or self._jax.is_equal(self._state[i]))
+            if (is_given if self._hosts else not (is_given or self._jax.is_equal(self._state[i])))
         ]
-        if changed:
-            arrays = self._jax.broadcast([self._state[i] for i in changed])
-            for i, array in zip(changed, arrays):
-                self._state[i] = array
+        self._broadcast(changed)
         self._jax.jax.block_until_ready((self._arguments, self._state))
 
     def step(self, slot):
@@ -377,11 +504,26 @@ class Worker:
         for i, result in enumerate(program.state_results):
             if result is not None:
                 self._state[i] = results[result]
-        self._running.put((token, [results[i] for i in program.outfeed], outfeed))
+        outputs = [results[i] for i in program.outfeed]
+        if self._hosts and outputs:
+            if self._one_at_a_time:
+                token.block_until_ready()
+            outputs = self._jax.gather(outputs)
+        self._running.put((token, outputs, outfeed))
+
+    def _broadcast(self, which):
+        if which:
+            arrays = self._jax.broadcast([self._state[i] for i in which])
+            for i, array in zip(which, arrays):
+                self._state[i] = array
 
     def finish(self, which):
-        """Waits for all steps, and writes values of the state of the first local device."""
+        """Waits for all steps, and writes values of the state of the first device."""
         self._running.join()
+        if self._hosts:
+            self._broadcast(which)
+            self._jax.jax.block_until_ready(self._state)
+            self._hosts.is_needed = False
         arrays = [shards(self._state[i])[0] for i in which]
         for array in arrays:
             array.copy_to_host_async()
@@ -393,18 +535,47 @@ class Worker:
             token, results, places = self._running.get()
             try:
                 token.block_until_ready()
+                self._jax.jax.block_until_ready(results)
                 for result, views in zip(results, places):
-                    for view, value in zip(views, shards(result)):
+                    # A gathered result has the values of all devices one after another.
+                    values = shards(result)
+                    if self._hosts and views:
+                        values = np.asarray(values[0]).reshape(len(views), *views[0].shape)
+                    for view, value in zip(views, values):
                         np.copyto(view, np.asarray(value))
                 self.send("done")
             except Exception as error:
                 self.fail(error)
             self._running.task_done()
 
+    def agree_to_stop(self, wanted):
+        """Returns True if a host wants to stop."""
+        self._hosts.need()
+        stops = self._hosts.agree(wanted, any)
+        self._hosts.is_needed = False
+        return stops
+
+    def close(self, reason):
+        """Ends the process; tells the other hosts why."""
+        if self._hosts:
+            how = f"has failed ({reason})" if reason else "has ended its program"
+            _tell_hosts(how)
+            os._exit(0)  # JAX would wait for all hosts
+
     def fail(self, error):
         """Reports an error after which no step can run, and ends the process."""
         traceback.print_exc()
+        if self._hosts:
+            time.sleep(2 * _GRACE_SECONDS)  # another host may say why
+            if self._hosts.ended:
+                self.end(self._hosts.ended)
+            _tell_hosts(f"has failed ({str(error).strip()[:300]})")
         self.send("failed", str(error))
+        os._exit(1)
+
+    def end(self, text):
+        """Reports that the other hosts do not go on, and ends the process."""
+        self.send("ended", text)
         os._exit(1)
 
     def serve(self, inbox):
@@ -412,7 +583,7 @@ class Worker:
         while True:
             name, *values = inbox.get()
             if name == "close":
-                return
+                return self.close(*values)
             try:
                 answer = getattr(self, name)(*values)
             except Exception as error:
@@ -425,6 +596,21 @@ class Worker:
                     self.send("answer", answer)
 
 
+def _decide_begin(hosts):
+    """Returns (error, the state that is given) for the `[step, tensors, given]` of all hosts."""
+    steps, tensors, given = zip(*hosts)
+    error = ""
+    if len(set(steps)) > 1:
+        found = ", ".join(f"host {host}: {step}" for host, step in enumerate(steps))
+        error = (
+            f"The hosts are at different steps ({found}). Give all the same model_dir, in a "
+            "storage that all read, and end what is left of an earlier run"
+        )
+    elif any(json.dumps(one) != json.dumps(tensors[0]) for one in tensors):
+        error = "The hosts run different programs. Give all the same program and the same flags"
+    return error, given[0]
+
+
 def _receive(connection, inbox):
     """Reads messages, and ends the process when the host has ended, whatever else it does."""
     waited = [connection]
@@ -433,6 +619,7 @@ def _receive(connection, inbox):
     with contextlib.suppress(EOFError, OSError):
         while multiprocessing.connection.wait(waited) == [connection]:
             inbox.put(connection.recv())
+    _tell_hosts("has ended without a message, as by SIGKILL")
     os._exit(0)
 
 

@@ -18,6 +18,7 @@ import warnings
 
 from tpu import software
 from tpu.connect import topology
+from tpu.connect.request import Hosts
 from tpu.pjrt import devices
 from tpu.programs.program import Program, log
 
@@ -46,6 +47,11 @@ def main(argv=None) -> int:
             parser.error(str(error))
         return 0
     program = _program(parser, arguments)
+    if arguments.command == "run":
+        try:
+            _hosts(arguments).check()
+        except ValueError as error:
+            parser.error(str(error))
     problems = software.find_problems() or _problems_of_folder()
     if problems:
         log(f"error: {problems[0]}")
@@ -78,7 +84,8 @@ def _run(program, arguments):
             with failures.print_in_threads(arguments.verbose), failures.explain_specs():
                 if arguments.command == "emulate":
                     return run.emulate(program, arguments.topology)
-                return run.run(program, arguments.devices, arguments.pjrt_python)
+                hosts = _hosts(arguments)
+                return run.run(program, arguments.devices, arguments.pjrt_python, hosts)
         except Exception as error:  # as Python does for an error that a program does not catch
             if sys.excepthook is not sys.__excepthook__:
                 raise  # the program has its own way to report it
@@ -175,6 +182,22 @@ def _parser():
         help="the Python interpreter that has JAX, 0.4.30 or later; it needs no TensorFlow "
         "(default: this one)",
     )
+    run.add_argument(
+        "--pjrt_coordinator",
+        default="",
+        metavar="HOST:PORT",
+        help="several hosts, each with this command: an address of host 0 that all reach. On a TPU "
+        "slice JAX finds the hosts (default)",
+    )
+    run.add_argument(
+        "--pjrt_hosts",
+        type=_at_least(1),
+        metavar="N",
+        help="number of hosts; 1: this host alone, also on a slice of several",
+    )
+    run.add_argument(
+        "--pjrt_host_id", type=_at_least(0), metavar="I", help="number of this host, from 0 on"
+    )
     check.add_argument(
         "--steps",
         type=_at_least(0),
@@ -220,6 +243,10 @@ def _topology(name):
         return topology.find(name)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _hosts(arguments):
+    return Hosts(arguments.pjrt_coordinator, arguments.pjrt_hosts, arguments.pjrt_host_id)
 
 
 def _devices(text):

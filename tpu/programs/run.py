@@ -6,7 +6,7 @@ import collections
 import contextlib
 import traceback
 
-from tpu.connect.request import TPUError
+from tpu.connect.request import Hosts, TPUError
 from tpu.connect.topology import Topology
 from tpu.emulator import emulator
 from tpu.findings import is_unsupported, user_line_in
@@ -31,7 +31,7 @@ def emulate(program: Program, tpu_topology: Topology) -> int:
     return _run(program, emulator.emulate(tpu_topology), "emulated cores")
 
 
-def run(program: Program, spec: str, python: str) -> int:
+def run(program: Program, spec: str, python: str, hosts: Hosts) -> int:
     """Runs a program; every TPUEstimator(use_tpu=True) computes on PJRT devices.
 
     Takes the arguments of `devices.run_on_devices`, and prints a summary as `emulate` does.
@@ -46,8 +46,8 @@ def run(program: Program, spec: str, python: str) -> int:
 
     @contextlib.contextmanager
     def cores():
-        with devices.run_on_devices(spec, python) as (_, text):
-            log(f"{text}; not supported: {devices.NOT_SUPPORTED}")
+        with devices.run_on_devices(spec, python, hosts) as (_, found):
+            log(f"{devices.describe(found)}; not supported: {devices.NOT_SUPPORTED}")
             yield
 
     return _run(program, cores(), "PJRT devices")

@@ -23,7 +23,7 @@ def shared_workers():
             if devices is None or devices._error:
                 devices = running[arguments] = start(*arguments)
                 stack.callback(devices.close)
-                devices.close = lambda: None
+                devices.close = lambda reason: None
             return devices
 
         patch.setattr(client, "Devices", find)

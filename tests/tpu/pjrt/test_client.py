@@ -367,22 +367,23 @@ def test_worker_is_killed(python, tmp_path):
 
 @pytest.mark.slow
 def test_several_processes(python):
-    """Two processes: one all-reduce, and the state of process 0 for both."""
+    """Two processes: one all-reduce; the state of process 0 for both, and all outfeed in it."""
     command = [python, "-c", "import jax; assert jax.__version_info__ >= (0, 4, 34)"]
     if subprocess.run(command, capture_output=True, check=False).returncode:
         pytest.skip("CPU devices of several processes need jax 0.4.34")
     with socket.socket() as free:
         free.bind(("localhost", 0))
         address = f"localhost:{free.getsockname()[1]}"
-    results = [None] * 2
+    results, outfeeds = [None] * 2, [None] * 2
 
     def run(process):
         with client.Devices(python, "cpu", 2, address, process, 2) as devices:
             program = devices.load(_step(4))
             assert (devices.num_local, devices.num_global, devices.process_id) == (2, 4, process)
             state = [W + process, np.int64(7 + process), F]
+            outfeeds[process], values = _train(devices, program, [0, 1], state)
             results[process] = [
-                *_train(devices, program, [0, 1], state)[1],
+                *values,
                 *_train(devices, program, [2], [None] * 3)[1],
             ]
 
@@ -394,6 +395,8 @@ def test_several_processes(python):
     for one, other in zip(*results):
         assert one.tobytes() == other.tobytes()
     np.testing.assert_array_equal(results[0][0], W + (6 + 10) * C)
+    assert np.shape(outfeeds[0][0][0]) == (4, ROWS)
+    assert outfeeds[1] == [[[]], [[]]]
     np.testing.assert_array_equal(results[0][3], W + (6 + 10 + 14) * C)
 
 

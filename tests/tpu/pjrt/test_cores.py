@@ -142,9 +142,9 @@ def test_dropout_differs_per_core_and_repeats(cores, devices, tmp_path):
 def test_variables_stay_on_the_devices_between_loops(cores, devices, tmp_path, monkeypatch):
     uploads, begin = [], devices.begin
 
-    def record(program_id, arguments, state):
+    def record(program_id, arguments, state, step):
         uploads.append(sum(value is not None for value in state))
-        return begin(program_id, arguments, state)
+        return begin(program_id, arguments, state, step)
 
     monkeypatch.setattr(devices, "begin", record)
     with cores:

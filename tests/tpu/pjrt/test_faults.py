@@ -101,7 +101,7 @@ def test_batch_is_not_divisible(train, tmp_path, monkeypatch):
         num_processes=1,
         kind="cpu",
         jax_version="0.4.30",
-        close=lambda: None,
+        close=lambda reason: None,
     )
     monkeypatch.setattr(client, "Devices", lambda *_: devices)
     status, (line,) = train("--train_batch_size=13", "--train_steps=4")

@@ -26,6 +26,7 @@ flags.DEFINE_integer("steps", 60, "Training steps of a run.")
 flags.DEFINE_string("pjrt_python", sys.executable, "The interpreter that has JAX.")
 
 _BATCH_SIZE = 64
+_SMALL_BATCH_SIZE = 8  # steps of about 50 ms
 MODELS = {
     "resnet18": (
         *("--model=resnet", "--params=depth=18", "--synthetic_classes=10", "--image_size=32"),
@@ -72,7 +73,8 @@ def start(*arguments, **options):
     recorder.append(pjrt_step.Recorder(*arguments, **options))
     return recorder[0]
 batch_size = int(sys.argv.pop(1))
-with mock.patch.object(client, "Devices", start), mock.patch.object(client.Devices, "close"):
+keep_open = mock.patch.object(pjrt_step.Recorder, "close")
+with mock.patch.object(client, "Devices", start), keep_open:
     rate = runs.run("run_tpu")["train"]["examples_per_second"]
 devices = recorder[0]
 devices.begin(0, devices.arguments, devices.state)
@@ -84,15 +86,17 @@ print(json.dumps([batch_size / rate, alone]))
 def main(_):
     """Prints a line per model and side, then the costs of the host."""
     steps = (f"--train_steps={FLAGS.steps}", f"--save_checkpoints_steps={FLAGS.steps}")
-    common = ("--dataset=synthetic", "--verbosity=-2", *steps)
+    common = ("--dataset=synthetic", *steps)
     python = f"--pjrt_python={FLAGS.pjrt_python}"
 
+    loops = f"--iterations_per_loop={FLAGS.steps // 4}"  # the first is not timed
+
     def on_devices(devices, *arguments):
-        tpu = ("--tpu=pjrt", f"--devices={devices}", python)
+        tpu = ("--tpu=pjrt", f"--devices={devices}", python, loops)
         return train_rate(*tpu, *arguments, wrapper="run_tpu")
 
     def emulated(*arguments):
-        return train_rate("--tpu=emulator", *arguments, wrapper="run_tpu")
+        return train_rate("--tpu=emulator", loops, *arguments, wrapper="run_tpu")
 
     for model in FLAGS.models:
         arguments = (*MODELS[model], *common)
@@ -101,9 +105,10 @@ def main(_):
         sides = {"ours": functools.partial(on_devices, "cpu:1"), "run_cpu.py": train_rate}
         compare(f"{model}, 1 device", sides, FLAGS.rounds, *arguments)
     with tempfile.TemporaryDirectory() as folder:
-        tpu = ("--tpu=pjrt", "--devices=cpu:1", python, "--mode=train", "--best_metric=")
-        arguments = (*MODELS["resnet18"], *common, *tpu, f"--model_dir={folder}")
-        whole, alone = run_python(_SHARE, _BATCH_SIZE, *arguments)
+        tpu = ("--tpu=pjrt", "--devices=cpu:1", python, loops, "--mode=train", "--best_metric=")
+        small = f"--train_batch_size={_SMALL_BATCH_SIZE}"
+        arguments = (*MODELS["resnet18"], small, *common, *tpu, f"--model_dir={folder}")
+        whole, alone = run_python(_SHARE, _SMALL_BATCH_SIZE, *arguments)
     share = 1 - alone / whole
     print(
         f"resnet18, 1 device: {1e3 * whole:.0f} ms a step, {1e3 * alone:.0f} ms alone: {share:.1%}"

@@ -37,12 +37,12 @@ class Recorder(Devices):
         self.program = self.program or program
         return super().load(program)
 
-    def begin(self, program_id, arguments, state):
+    def begin(self, program_id, arguments, state, *step):
         """Keeps the first inputs."""
         if self.state is None:
             self.arguments = [np.array(value) for value in arguments]
             self.state = [np.array(value) for value in state]
-        super().begin(program_id, arguments, state)
+        super().begin(program_id, arguments, state, *step)
 
     def submit(self, batch):
         """Keeps the first batches and their losses."""

@@ -110,6 +110,8 @@ class _Jax:
 
     def __init__(self, settings):
         """Finds the devices; raises RuntimeError, in one line, if there are none or too few."""
+        if not _tpu_files():  # libtpu would ask the metadata server for minutes
+            os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
         import jax
 
         version, installed = jax.__version_info__[:3], f"{sys.executable} has jax {jax.__version__}"
@@ -296,7 +298,7 @@ def _is_on_slice():
         return False
     if "," in os.environ.get("TPU_WORKER_HOSTNAMES", ""):
         return True
-    if not glob.glob("/dev/accel[0-9]*") + glob.glob("/dev/vfio/[0-9]*"):
+    if not _tpu_files():
         return False
     url = f"http://metadata.google.internal/{_HOSTS_OF_SLICE}"
     request = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})
@@ -305,6 +307,11 @@ def _is_on_slice():
             return b"," in answer.read()
     except OSError:
         return False
+
+
+def _tpu_files():
+    """Returns the device files of the TPU of this machine."""
+    return glob.glob("/dev/accel[0-9]*") + glob.glob("/dev/vfio/[0-9]*")
 
 
 def _store():

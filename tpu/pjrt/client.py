@@ -52,7 +52,7 @@ class Program(NamedTuple):
     Attributes:
       hlo: serialized HloModuleProto. Its parameters are the infeed, the arguments and the state, in
         this order; `input_output_alias` says which of the state is donated.
-      num_infeed: number of parameters that each step gets anew, one array per local device.
+      num_infeed: number of parameters that are new for each step, one array per local device.
       num_arguments: number of parameters that `Devices.begin` sets for a loop.
       num_state: number of parameters that stay on the devices: variables, values of the loop.
       outfeed: indices of the results that each step returns to the host, per local device.
@@ -112,7 +112,7 @@ class Devices:
         Raises:
           PJRTError: there is no such interpreter, no JAX in it, or no such devices.
         """
-        self._python, self._timeouts = python, (timeout_s, compile_timeout_s)
+        self._python, self._timeout_s, self._long_timeout_s = python, timeout_s, compile_timeout_s
         self._owner, self._error, self._closed = os.getpid(), None, False
         self.kind, self.num_processes = "unknown", num_processes or 1
         # Guards all counters below, and is notified whenever one changes.
@@ -184,8 +184,9 @@ class Devices:
         self._wait_for_steps()
         key = (hashlib.sha256(program.hlo).digest(), str(program[1:]))
         if key not in self._ids:
-            answer = self._ask("The compilation of the step", "load", *program, last=1)
-            program_id, tensors, peak = answer
+            program_id, tensors, peak = self._ask(
+                "The compilation of the step", "load", *program, timeout_s=self._long_timeout_s
+            )
             groups = [[worker.Tensor(*tensor) for tensor in group] for group in tensors]
             layout = worker.Layout(*groups, self.num_local, self.num_outfeed)
             self._grow(layout.nbytes)
@@ -239,9 +240,10 @@ class Devices:
         with self._changed:
             self._submitted = self._done = self._collected = 0
         given = [value is not None for value in state]
-        last = int(self.num_processes > 1)  # another process may still save a checkpoint
         message = "begin", program_id, per_device, given, step
-        self._ask("The upload of the variables", *message, last=last)
+        # Another process may still save a checkpoint.
+        timeout_s = self._long_timeout_s if self.num_processes > 1 else None
+        self._ask("The upload of the variables", *message, timeout_s=timeout_s)
 
     def submit(self, batch: list[list[np.ndarray]]) -> None:
         """Starts a step with `batch[parameter][local device]`; blocks if two batches are ahead."""
@@ -278,7 +280,8 @@ class Devices:
 
     def agree_to_stop(self, wanted: bool) -> bool:
         """Returns True if one of several processes wants to stop; all must call it after a loop."""
-        return self._ask("The agreement with the other hosts", "agree_to_stop", wanted, last=1)
+        what, timeout_s = "The agreement with the other hosts", self._long_timeout_s
+        return self._ask(what, "agree_to_stop", wanted, timeout_s=timeout_s)
 
     def close(self, reason: str = "") -> None:
         """Ends the worker; `reason` is for other processes that still need this one."""
@@ -317,15 +320,15 @@ class Devices:
         if self._error:
             raise PJRTError(self._error)
 
-    def _ask(self, what, *message, last=0):
+    def _ask(self, what, *message, timeout_s=None):
         with self._changed:
             self._is_asked = True
             self._note_progress()
         self._send(*message)
-        return self._answer(what, last)
+        return self._answer(what, timeout_s)
 
-    def _answer(self, what, last=0):
-        self._wait(lambda: self._answers, what, self._timeouts[last])
+    def _answer(self, what, timeout_s=None):
+        self._wait(lambda: self._answers, what, timeout_s)
         kind, value = self._answers.pop()
         if kind == "error":
             raise PJRTError(self._explain(what, value))
@@ -340,7 +343,7 @@ class Devices:
 
     def _wait(self, is_ready, what, timeout_s=None):
         """Waits; raises PJRTError if the worker has failed, or owes an answer for too long."""
-        timeout_s = timeout_s or self._timeouts[0]
+        timeout_s = timeout_s or self._timeout_s
         with self._changed:
             while not is_ready():
                 if self._error:
@@ -484,7 +487,7 @@ def _copy(views, arrays):
 
 
 def _owned(view):
-    """Returns a copy with memory of its own, aligned for TensorFlow to use it without a copy."""
+    """Returns a copy that is aligned, so that TensorFlow uses its memory."""
     memory = np.empty(view.nbytes + 64, np.uint8)
     start = -memory.ctypes.data % 64
     array = memory[start : start + view.nbytes].view(view.dtype).reshape(view.shape)

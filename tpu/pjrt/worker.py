@@ -1,4 +1,4 @@
-"""Device worker: runs lowered TPUEstimator steps on JAX devices, in a process of its own.
+"""Device worker: runs lowered TPUEstimator steps on JAX devices, in another process.
 
 `client.Devices` starts this file as a script, with any interpreter that has jax (0.4.30 or newer)
 and numpy; it imports nothing else. Arguments: descriptors of a socket and of shared memory,

@@ -176,7 +176,7 @@ def _train(devices, program, steps, state=STATE):
 
 
 def test_attributes(devices):
-    """The devices that were asked for."""
+    """The requested devices."""
     assert (devices.kind, devices.platform) == ("cpu", "cpu")
     assert (devices.num_local, devices.num_global) == (2, 2)
     assert (devices.process_id, devices.num_processes) == (0, 1)

@@ -38,7 +38,10 @@ SLOTS = 3  # batches in shared memory: one runs, one is on its way, the host wri
 _ALIGNMENT = 64  # an array at such an address is used by JAX's CPU devices without a copy
 _FOREVER_MS = 2**40
 _GRACE_SECONDS = 1.0
+_LEAVE_SECONDS = 5.0
 _ENDED = "ended"  # key of why the first host has ended
+_INFORMED = "informed"  # folder of keys of the hosts that know it
+_ending = threading.Lock()  # one thread ends the process
 _HOSTS_OF_SLICE = "computeMetadata/v1/instance/attributes/worker-network-endpoints"
 
 _memcmp = ctypes.CDLL(None).memcmp
@@ -320,22 +323,45 @@ def _store():
     return distributed and distributed.global_state.client
 
 
-def _tell_hosts(how):
-    """Tells the workers of the other hosts how this one ends, unless another has ended first."""
-    store = _store()
-    if store is None:
-        return
-    host_id = sys.modules["jax._src.distributed"].global_state.process_id
-    text = f"Host {host_id} {' '.join(how.split())}"
+def _exit(status, how="", report=lambda: None):
+    """Ends the process, with several hosts so that all learn why.
 
-    def tell():
+    Host 0 goes last: its process has the store, and JAX ends the workers that lose it.
+
+    Args:
+      status: the exit status.
+      how: how this host ends, for the others, unless another has ended first.
+      report: sends an error to the program of this host, which may then end the process.
+    """
+    with _ending:
+        store = _store()
+        if store is None:
+            report()
+            os._exit(status)
+        state = sys.modules["jax._src.distributed"].global_state
+        if how:
+            text = f"Host {state.process_id} {' '.join(how.split())}"
+            _try(lambda: store.key_value_set(_ENDED, text))
+        if state.process_id:
+            report()
+            _try(lambda: store.key_value_set(f"{_INFORMED}/{state.process_id}", ""))
+        else:
+            others = [f"{_INFORMED}/{host}" for host in range(1, state.num_processes)]
+            _try(lambda: [store.blocking_key_value_get(key, _FOREVER_MS) for key in others])
+            report()
+        os._exit(status)
+
+
+def _try(use_store):
+    """Calls a function of the store of another host, which may be gone or never answer."""
+
+    def call():
         with contextlib.suppress(Exception):
-            store.key_value_set(_ENDED, text)
-            time.sleep(_GRACE_SECONDS)  # host 0 serves the text to the others
+            use_store()
 
-    thread = threading.Thread(target=tell, daemon=True)
+    thread = threading.Thread(target=call, daemon=True)
     thread.start()
-    thread.join(5 * _GRACE_SECONDS)  # the host that has the store may be gone
+    thread.join(_LEAVE_SECONDS)
 
 
 class Hosts:
@@ -362,6 +388,8 @@ class Hosts:
         time.sleep(_GRACE_SECONDS)  # a last decision may be on its way
         if self.is_needed:
             self._report(ended)
+        else:
+            _try(lambda: _store().key_value_set(f"{_INFORMED}/{self.id}", ""))
 
     def need(self):
         """From now on the other hosts are needed."""
@@ -565,9 +593,8 @@ class Worker:
     def close(self, reason):
         """Ends the process; tells the other hosts why."""
         if self._hosts:
-            how = f"has failed ({reason})" if reason else "has ended its program"
-            _tell_hosts(how)
-            os._exit(0)  # JAX would wait for all hosts
+            # Not the usual exit: JAX would wait for all hosts.
+            _exit(0, f"has failed ({reason})" if reason else "has ended its program")
 
     def fail(self, error):
         """Reports an error after which no step can run, and ends the process."""
@@ -576,14 +603,12 @@ class Worker:
             time.sleep(2 * _GRACE_SECONDS)  # another host may say why
             if self._hosts.ended:
                 self.end(self._hosts.ended)
-            _tell_hosts(f"has failed ({str(error).strip()[:300]})")
-        self.send("failed", str(error))
-        os._exit(1)
+        how = f"has failed ({str(error).strip()[:300]})"
+        _exit(1, how, lambda: self.send("failed", str(error)))
 
     def end(self, text):
         """Reports that the other hosts do not go on, and ends the process."""
-        self.send("ended", text)
-        os._exit(1)
+        _exit(1, report=lambda: self.send("ended", text))
 
     def serve(self, inbox):
         """Answers messages until one says "close"."""
@@ -626,8 +651,7 @@ def _receive(connection, inbox):
     with contextlib.suppress(EOFError, OSError):
         while multiprocessing.connection.wait(waited) == [connection]:
             inbox.put(connection.recv())
-    _tell_hosts("has ended without a message, as by SIGKILL")
-    os._exit(0)
+    _exit(0, "has ended without a message, as by SIGKILL")
 
 
 def main():

@@ -1,5 +1,6 @@
 """TPUEstimator programs on several hosts: one process with CPU devices for each."""
 
+import contextlib
 import pathlib
 import socket
 import subprocess
@@ -164,6 +165,7 @@ class Store:
 
     def __init__(self):
         self.values, self.changed = {}, threading.Condition()
+        self.is_asked = threading.Event()
 
     def key_value_set(self, key, value):
         with self.changed:
@@ -172,6 +174,7 @@ class Store:
 
     def blocking_key_value_get(self, key, timeout_ms):
         del timeout_ms
+        self.is_asked.set()
         with self.changed:
             self.changed.wait_for(lambda: key in self.values)
             return self.values[key]
@@ -184,10 +187,11 @@ class Store:
 @pytest.fixture
 def store(monkeypatch):
     found = Store()
-    state = types.SimpleNamespace(client=found, process_id=1)
+    state = types.SimpleNamespace(client=found, process_id=1, num_processes=3)
     module = types.SimpleNamespace(global_state=state)
     monkeypatch.setitem(sys.modules, "jax._src.distributed", module)
     monkeypatch.setattr(worker, "_GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(worker.os, "_exit", sys.exit)
     return found
 
 
@@ -212,12 +216,35 @@ def test_decisions_of_hosts(store):
 def test_the_end_of_a_host_is_reported_once_it_is_needed(store):
     reports, ended = [], threading.Event()
     hosts = worker.Hosts(0, 2, reports.append)
-    worker._tell_hosts("has failed\n(an error)")
+    with pytest.raises(SystemExit):
+        worker._exit(1, "has failed\n(an error)")
     while not hosts.ended:
         ended.wait(0.01)
     assert not reports
     hosts.need()
     assert reports == ["Host 1 has failed (an error)"]
+
+
+def test_host_0_ends_after_the_others_have_reported(store, monkeypatch):
+    """JAX ends the workers that lose the store, which is in the process of host 0."""
+    monkeypatch.setattr(worker, "_LEAVE_SECONDS", None)  # wait however long it takes
+    events = []
+
+    def end(host_id):
+        state = types.SimpleNamespace(client=store, process_id=host_id, num_processes=3)
+        monkeypatch.setattr(sys.modules["jax._src.distributed"], "global_state", state)
+        with pytest.raises(SystemExit):
+            worker._exit(1, report=lambda: events.append(host_id))
+
+    monkeypatch.setattr(worker, "_ending", contextlib.nullcontext())  # three processes in one
+    first = threading.Thread(target=end, args=(0,))
+    first.start()
+    store.is_asked.wait()
+    end(2)
+    assert events == [2]
+    end(1)
+    first.join()
+    assert events == [2, 1, 0]
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ print(json.dumps({"losses": losses, "probabilities": probabilities}))
 """
 
 
-@pytest.mark.parametrize("recipe", [slow(name) if name != "adam" else name for name in RECIPES])
+@pytest.mark.parametrize("recipe", [slow(name) for name in RECIPES])
 def test_losses_match_keras(recipe, digits_dir, session, tmp_path):
     name, overrides, num_steps, gain, rounded = RECIPES[recipe]
     model, digits = registry.find(name), dataset_info.load(digits_dir, "digits")

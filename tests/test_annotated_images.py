@@ -83,7 +83,7 @@ def test_boxes_of_input_files_are_in_their_pixels(trained, run_with, tmp_path, c
     assert "broken.png is skipped" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("source", ["input", slow("split")])
+@pytest.mark.parametrize("source", [slow("input"), slow("split")])
 def test_class_maps_are_as_large_as_the_pictures(trained, run_with, tmp_path, source):
     sizes = write_pictures(tmp_path / "pictures")
     more = [f"--input={tmp_path}/pictures"]

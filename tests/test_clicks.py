@@ -10,6 +10,7 @@ import run_cpu
 import run_tpu
 from tests import clicks_data
 from tests.conftest import _runner
+from tests.marks import slow
 
 FLAGS = [
     "--train_batch_size=13",
@@ -54,7 +55,7 @@ def test_a_click_log_is_trained_evaluated_and_served(tmp_path, serve_in_this_pro
     "flags",
     [
         [*DLRM, "--synthetic_task=clicks", "--synthetic_tables=5,30,2"],
-        ["--model=neumf", "--synthetic_task=ratings", "--synthetic_tables=17,30"],
+        slow(["--model=neumf", "--synthetic_task=ratings", "--synthetic_tables=17,30"]),
     ],
     ids=["clicks", "ratings"],
 )

@@ -31,7 +31,7 @@ def cluster(tiny_flags, tmp_path):
 
 # A worker starts to train seconds after the chief, so it needs a long training.
 @pytest.mark.parametrize(
-    ("workers", "evaluator", "steps"), [(0, False, 60), slow(0, True, 60), slow(1, True, 1500)]
+    ("workers", "evaluator", "steps"), [slow(0, False, 60), slow(0, True, 60), slow(1, True, 1500)]
 )
 def test_asynchronous_training_ends_in_all_processes(
     cluster, tmp_path, variables, result, workers, evaluator, steps

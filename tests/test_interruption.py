@@ -180,7 +180,7 @@ with handler.installed(), tf.Graph().as_default():
 @pytest.mark.parametrize(
     ("phase", "lines"),
     [
-        ("start", ["stopped by SIGTERM; run the same command again"]),
+        slow("start", ["stopped by SIGTERM; run the same command again"]),
         slow(
             "step",
             [

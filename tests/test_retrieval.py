@@ -75,7 +75,7 @@ TABLES = "--params=tpu_embedding_rows=1,lazy_embeddings=true"
 @pytest.mark.parametrize(
     "flags",
     [
-        cores("1x2"),
+        slow(cores("1x2")),
         slow(cores("v2-8")),
         slow(cores("v2-8", TABLES)),
         slow(["--strategy=mirrored", "--replicas=2"]),
@@ -85,6 +85,7 @@ def test_replicas_share_their_negatives(excess, flags):
     assert excess(*flags) < 1
 
 
+@pytest.mark.slow
 def test_negatives_of_a_core_alone_differ(excess, monkeypatch):
     monkeypatch.setattr(device.Device, "cross_replica_concat", lambda self, tensor: tensor)
     monkeypatch.setattr(device.Device, "replica_index", 0)

@@ -137,6 +137,7 @@ def test_a_resumed_training_ends_with_bit_identical_weights(run_in, tmp_path, va
     assert_same_variables(variables(tmp_path / "once"), variables(tmp_path / "twice"))
 
 
+@pytest.mark.slow
 def test_a_resumed_training_may_delete_its_first_checkpoint(run, result):
     saving = ["--save_checkpoints_steps=2", "--keep_checkpoint_max=1"]
     run("--mode=train", "--train_steps=2", *saving)
@@ -394,6 +395,7 @@ def test_after_early_stopping_a_resumed_run_does_not_train(run, variables):
     assert variables(model_dir)["global_step"] == 15
 
 
+@pytest.mark.slow
 def test_a_missed_evaluation_and_export_are_done_by_the_next_run(run, tmp_path, result, capsys):
     model_dir = run("--mode=train", "--train_steps=20", "--save_checkpoints_steps=20")
     run("--mode=eval")  # does not count for --best_metric
@@ -437,6 +439,7 @@ def test_results_of_an_average_are_separate(run, result, tmp_path):
         assert card["metrics"]["average_loss"] == figures["average_loss"]
 
 
+@pytest.mark.slow
 def test_flags_cfg_of_a_training_works_in_other_modes(run, own_data_dir, result):
     path = os.path.join(own_data_dir, "train-00000-of-00003-cf74b940.tfrecord")
     os.truncate(path, os.path.getsize(path) - 5)

@@ -86,6 +86,7 @@ def test_predict_matches_run_cpu(run_in, run_tpu_in, uncertain_dir, tmp_path, na
         numerics.assert_close(tpu["probabilities"], cpu["probabilities"], **MLP)
 
 
+@pytest.mark.slow
 def test_saved_models_match_run_cpu(
     run_in, run_tpu_in, uncertain_dir, raw_dataset, tmp_path, eager
 ):

@@ -64,12 +64,15 @@ def runs(keywords, texts):
 
 @pytest.fixture(scope="module")
 def trained(runs, tmp_path_factory):
-    """A model_dir of each model after a few steps, with an evaluation."""
-    folders = {}
-    for name, run in runs.items():
-        folder = folders[name] = tmp_path_factory.mktemp(name)
-        run(folder, "--mode=train_and_eval", "--train_steps=30", AUGMENT)
-    return folders
+    """Returns the model_dir of a model after 30 steps and an evaluation: `trained("texts")`."""
+
+    @functools.cache
+    def train(name):
+        folder = tmp_path_factory.mktemp(name)
+        runs[name](folder, "--mode=train_and_eval", "--train_steps=30", AUGMENT)
+        return folder
+
+    return train
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +81,7 @@ def exports(trained):
 
     @functools.cache
     def export(name):
-        folder = trained[name]
+        folder = trained(name)
         flagfile = f"--flagfile={folder / 'flags.cfg'}"
         return export_run(str(folder / "export"), flagfile, "--noexport_check")
 
@@ -95,20 +98,21 @@ def served(exported, signature, **inputs):
     return {name: tensor.numpy() for name, tensor in answer(**inputs).items()}
 
 
+@pytest.mark.slow
 def test_keywords_are_learned(trained):
-    found = json.loads((trained["keywords"] / "result_30.json").read_text())["eval"]
+    found = json.loads((trained("keywords") / "result_30.json").read_text())["eval"]
     assert found["examples"] == 8
     assert found["accuracy"] >= 0.75
 
 
 def test_an_evaluation_has_the_error_rates(trained):
-    found = json.loads((trained["texts"] / "result_30.json").read_text())["eval"]
+    found = json.loads((trained("texts") / "result_30.json").read_text())["eval"]
     assert found["examples"] == 9
     assert 0 <= found["character_error_rate"] <= 1
     assert 0 <= found["word_error_rate"] <= 1
 
 
-@pytest.mark.parametrize("name", [slow("keywords"), "texts"])
+@pytest.mark.parametrize("name", [slow("keywords"), slow("texts")])
 @pytest.mark.usefixtures("eager")
 def test_wav_files_are_served_like_their_samples(exports, keywords, texts, name):
     pipeline = AudioPipeline({"keywords": keywords, "texts": texts}[name])
@@ -192,7 +196,7 @@ def test_a_folder_of_wav_files_is_predicted(exports, texts, runs, trained, name,
     output = tmp_path / "out.jsonl"
     capsys.readouterr()
     runs[name](
-        trained[name],
+        trained(name),
         "--mode=predict",
         f"--input={tmp_path / 'in'}",
         f"--predict_output={output}",
@@ -213,7 +217,7 @@ def test_a_folder_of_wav_files_is_predicted(exports, texts, runs, trained, name,
 def test_resuming_augments_alike(trained, runs, variables, tmp_path):
     for steps in (11, 30):
         runs["keywords"](tmp_path, "--mode=train", f"--train_steps={steps}", AUGMENT)
-    whole, resumed = variables(trained["keywords"]), variables(tmp_path)
+    whole, resumed = variables(trained("keywords")), variables(tmp_path)
     assert whole.keys() == resumed.keys()
     for name, value in whole.items():
         np.testing.assert_array_equal(value, resumed[name], err_msg=name)

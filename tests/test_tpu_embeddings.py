@@ -154,6 +154,7 @@ def test_the_host_exports_gathers(tpu, trained, tmp_path, eager):
     assert not [op for op in ops if "TPU" in op]
 
 
+@pytest.mark.slow
 def test_training_evaluates_checkpoints_on_the_host(tpu, tmp_path, capsys):
     tpu(tmp_path, ONE_HOST, "--train_steps=4", f"--params={OPTIMIZERS['sgd']}")
     assert json.loads((tmp_path / "result_4.json").read_text())["eval"]["examples"] == 41

@@ -105,7 +105,7 @@ def test_all_variables_are_equal(excess, model, topology):
     assert excess(model, topology) < 1
 
 
-@pytest.mark.parametrize("topology", ["2x1", slow("2x2"), slow("4x2")])
+@pytest.mark.parametrize("topology", [slow("2x1"), slow("2x2"), slow("4x2")])
 def test_all_variables_are_equal_on_several_hosts(excess, topology):
     assert excess(BATCH_NORM, topology) < 1
 
@@ -158,11 +158,13 @@ def test_tpuestimator_without_a_tpu_equals_estimator(excess, model):
 FAR = 20
 
 
+@pytest.mark.slow
 def test_batch_norm_per_core_differs(excess):
     own = ["--params=batch_norm_cross_replica=false"]
     assert excess(BATCH_NORM, "1x4", tpu=own) > FAR
 
 
+@pytest.mark.slow
 def test_gradients_without_a_cross_replica_sum_differ(excess, monkeypatch):
     # TPUEstimator requires a cross-replica sum, and accepts that of batch norm.
     monkeypatch.setattr(tf.compat.v1.tpu, "CrossShardOptimizer", lambda optimizer: optimizer)
@@ -175,6 +177,7 @@ def test_gradients_that_are_not_averaged_differ(excess, monkeypatch):
     assert excess("mlp", "1x2") > FAR
 
 
+@pytest.mark.slow
 def test_hosts_that_read_the_same_examples_differ(excess, monkeypatch):
     monkeypatch.setattr(
         input_context, "from_params", lambda params: input_context.HostShard(params["batch_size"])
@@ -182,6 +185,7 @@ def test_hosts_that_read_the_same_examples_differ(excess, monkeypatch):
     assert excess("mlp", "2x1") > FAR
 
 
+@pytest.mark.slow
 def test_missing_batch_norm_updates_differ(excess, trained_on_cpu, monkeypatch):
     trained_on_cpu(BATCH_NORM, f"--train_steps={STEPS}")  # with the updates
     real = tf.compat.v1.get_collection

@@ -18,7 +18,7 @@ TRAIN_STEPS = 3
 
 @pytest.mark.parametrize(
     "case",
-    ["detection", "masked_lm", "language_model", *map(slow, ("segmentation", "embedding", *OWN))],
+    ["language_model", *map(slow, ("detection", "masked_lm", "segmentation", "embedding", *OWN))],
 )
 def test_the_export_is_complete_and_passes_its_check(trained, case):
     (version,) = (trained(case) / "export").iterdir()
@@ -64,7 +64,7 @@ def test_a_tpu_evaluates_like_a_cpu(evaluate, run_case_on_tpu, case):
 @pytest.mark.parametrize(
     ("case", "name"),
     [
-        ("gan", "1x2"),
+        slow("gan", "1x2"),
         *(slow(case, "v2-8") for case in ("gan", "two_stage", "language_model")),
     ],
 )

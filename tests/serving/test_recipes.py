@@ -49,6 +49,7 @@ def test_python(cnn, tmp_path, digits_dir, capsys):
     assert re.fullmatch(r"\[b'\d'\] \[\d\.\d+\]", from_file)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 def test_lite_float32_and_int8(cnn, raw, tmp_path, digits_dir, assert_predicted):
     for code in recipes("TensorFlow Lite", "python"):

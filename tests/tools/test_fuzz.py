@@ -133,6 +133,7 @@ def die(case):
     os.kill(os.getpid(), signal.SIGSEGV)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("run", "signature"),
     [

@@ -62,6 +62,7 @@ def test_a_folder_is_locked_until_it_is_removed(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_the_folder_of_a_killed_export_is_removed(tmp_path):
     code = (
         "import sys, time\n"

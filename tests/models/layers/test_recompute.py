@@ -11,6 +11,7 @@ from models import registry
 from models.layers import dropout
 from models.layers.recompute import recompute
 from tests import numerics, variable_values
+from tests.marks import slow
 
 BATCH, LENGTH, FFN = 3, 7, 24
 # Two layers forward and backward, 40 operations each; the longest sum is over the hidden units.
@@ -61,7 +62,7 @@ def value_of(variable):
     return random.normal(size=variable.shape, scale=0.4) + ("gamma" in variable.op.name)
 
 
-@pytest.mark.parametrize("use_tpu", [False, True])
+@pytest.mark.parametrize("use_tpu", [False, slow(True)])
 def test_loss_and_gradients_are_those_without(use_tpu):
     (kept, _), (again, _) = (cached_values(flag, use_tpu) for flag in (False, True))
     assert kept.keys() == again.keys()

@@ -113,6 +113,7 @@ def test_relative_attention_equals_its_definition():
     numerics.assert_close(found, dense(joined, "output"), terms=size, depth=20)
 
 
+@pytest.mark.slow
 def test_xla_computes_the_same():
     def run(jit_compile):
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:

@@ -182,6 +182,7 @@ def test_nan_logits_give_a_nan_loss():
     assert np.isnan(ours(np.array([[1, 2]], np.int32), logits, np.array([3], np.int32))[0]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     importlib.util.find_spec("libtpu") is None,
     reason="libtpu is not installed: Linux, x86-64, Python 3.11 and the 'check' extra",

@@ -153,6 +153,7 @@ def test_invalid_parameters(wrong):
         log_mel.check_params({**PARAMS, **wrong})
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     importlib.util.find_spec("libtpu") is None,
     reason="libtpu is not installed: Linux, x86-64, Python 3.11 and the 'check' extra",

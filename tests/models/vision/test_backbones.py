@@ -61,6 +61,7 @@ def test_dilation_computes_the_same_map_at_more_places(name):
     np.testing.assert_allclose(dense[5][:, ::2, ::2], coarse[5], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_maps_with_the_stride_in_the_1x1_convolution_keep_their_resolution():
     maps, _ = maps_of("resnet50", stride_in_1x1=True)
     assert [maps[level].shape[1] for level in (2, 3, 4, 5)] == [24, 12, 6, 3]

@@ -642,6 +642,7 @@ def test_odd_channels_and_transposes_are_slower():
     assert seconds[0] > 1.3 * seconds[1]
 
 
+@pytest.mark.slow
 @needs_libtpu
 def test_memory_estimate_is_near_the_compiler():
     train = run_check(make_model_fn(repaired), compile_with_libtpu=True).modes["train"]

@@ -72,6 +72,7 @@ def test_invalid_hlo_is_a_compile_error():
     assert compiled.error
 
 
+@pytest.mark.slow
 @needs_libtpu
 def test_compiler_supports_every_slice():
     os.environ.update(pjrt.ENVIRONMENT)

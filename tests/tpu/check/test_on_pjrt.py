@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
+from tests.marks import slow
 from tests.tpu.check.regression import check, codes, make_estimator, make_model_fn, rows, squares
 from tpu.check import check_program, format_text
 from tpu.findings import ERROR, WARNING
@@ -26,7 +27,7 @@ def test_a_program_without_faults_has_no_findings(name):
 
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
 @pytest.mark.parametrize(
-    ("name", "cores"), [("v5e-8", 8), ("v5p-8", 4), ("v6e-8", 8), ("v5e-16", 16)]
+    ("name", "cores"), [("v6e-8", 8), slow("v5e-8", 8), slow("v5p-8", 4), slow("v5e-16", 16)]
 )
 def test_the_compiler_gives_memory_and_step_time(name, cores):
     report = check_program(make_estimator(make_model_fn()), {"train": rows}, name)

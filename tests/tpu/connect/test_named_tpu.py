@@ -24,6 +24,7 @@ def endpoints(worker):
     return [{"ipAddress": "127.0.0.1", "port": worker(1, 2)}]
 
 
+@pytest.mark.slow
 def test_run_tpu_goes_as_far_as_a_worker_without_a_tpu_does(cloud, endpoints, tmp_path):
     """It finds the worker, builds its program, opens a session and runs the initializers."""
     pytest.importorskip("gcp_storage_emulator", reason="gcp-storage-emulator needs Python 3.10")

@@ -100,7 +100,7 @@ def arithmetic(slice_name):
     [
         ("2x2", "adagrad", "div"),
         ("1x2", "adam", "div"),
-        ("1x2", "ftrl", "div"),
+        slow("1x2", "ftrl", "div"),
         slow("2x2", "sgd", "div"),
         slow("v2-8", "adagrad", "div"),
         slow("4x1", "adagrad", "mod"),
@@ -166,6 +166,7 @@ def test_learning_rates_of_tables_are_computed_each_step(tmp_path):
     assert numerics.excess(found, expected("1x2", "sgd"), **arithmetic("1x2")) > numerics.FAR
 
 
+@pytest.mark.slow
 def test_training_resumes_with_its_slots(tmp_path):
     """Two processes of ten steps equal one of twenty."""
     input_fn = recommender.make_input_fn(1, 2)
@@ -187,7 +188,7 @@ def _variable(name):
     return name.replace("/0", "").replace("/1", "/Adagrad")
 
 
-@pytest.mark.parametrize("strategy", ["mod", slow("div")])
+@pytest.mark.parametrize("strategy", [slow("mod"), slow("div")])
 def test_evaluate_reads_the_tables(tmp_path, strategy):
     input_fn = recommender.make_input_fn(2, 2)
     with emulator.emulate("2x2"):

@@ -122,6 +122,7 @@ def features_only(params):
     return tf.data.Dataset.from_tensor_slices(FEATURES).batch(params["batch_size"])
 
 
+@pytest.mark.slow
 def test_dropout_differs_per_core_and_repeats(cores, devices, tmp_path):
     with cores:
         first, second = (train(tmp_path / name, steps=4, dropout=0.5)[1] for name in "ab")

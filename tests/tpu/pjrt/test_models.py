@@ -16,11 +16,13 @@ from input_fns.convert.options import Options
 from models.vision import resnet
 from tests import audio_data, bert_data, numerics, shapes_data
 from tests.conftest import _runner
-from tests.marks import slow
 from tpu.pjrt.loop import Loop
 
 pytest.importorskip("jax", reason="the extra 'pjrt' is not installed")
-pytestmark = pytest.mark.usefixtures("smooth_activations", "shared_workers")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.usefixtures("smooth_activations", "shared_workers"),
+]
 
 BATCH, STEPS = 16, 20
 WRAPPERS = {
@@ -123,8 +125,6 @@ CASES = {
         BATCH * 11 * 11,
     ),
 }
-QUICK = ("mlp",)
-EACH = [case if case in QUICK else slow(case) for case in CASES]
 
 
 def _write_data(name, folder, request):
@@ -218,25 +218,22 @@ def excess(variables):
     return compare
 
 
-@pytest.mark.parametrize("case", EACH)
+@pytest.mark.parametrize("case", CASES)
 def test_devices_train_as_one_core(trained, excess, case):
     assert excess(case, trained(case, "pjrt"), trained(case, "cpu")) < 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_devices_train_as_emulated_cores(trained, excess, case):
     assert excess(case, trained(case, "pjrt"), trained(case, "emulator")) < 1
 
 
-@pytest.mark.slow
 def test_gradients_without_an_all_reduce_differ(train, trained, excess, monkeypatch):
     # TPUEstimator requires a cross-replica sum, and accepts that of batch norm.
     monkeypatch.setattr(tf.compat.v1.tpu, "CrossShardOptimizer", lambda optimizer: optimizer)
     assert excess("cnn", train("cnn", "pjrt"), trained("cnn", "cpu")) > FAR
 
 
-@pytest.mark.slow
 def test_zeros_as_the_batch_of_one_device_differ(train, trained, excess, monkeypatch):
     submit = Loop.submit
 
@@ -250,7 +247,6 @@ def test_zeros_as_the_batch_of_one_device_differ(train, trained, excess, monkeyp
     assert excess("mlp", train("mlp", "pjrt"), trained("mlp", "cpu")) > FAR
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_evaluations_match(run, trained, result, case):
     metrics = []
@@ -264,7 +260,6 @@ def test_evaluations_match(run, trained, result, case):
         numerics.assert_close(found[name], value, **NETWORK, magnitude=max(1, value), name=name)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_predictions_match(run, trained, tmp_path, case):
     paths = [tmp_path / f"{way}{CASES[case].output}" for way in ("cpu", "pjrt")]

@@ -6,6 +6,7 @@ import tensorflow as tf
 from tensorflow.python.framework import function
 
 from tests import numerics
+from tests.marks import slow
 from tests.tpu.emulator import tiny
 
 tf1 = tf.compat.v1
@@ -49,7 +50,7 @@ def in_functions(features):
     return tf.stack([first(), first(), second(), second()], 1)
 
 
-@pytest.mark.parametrize("draw", [in_nested_loops, in_conditionals, in_functions])
+@pytest.mark.parametrize("draw", [in_functions, slow(in_nested_loops), slow(in_conditionals)])
 def test_every_draw_differs_and_a_run_repeats(predict, draw):
     drawn = predict(draw)
     assert len(drawn) == 8

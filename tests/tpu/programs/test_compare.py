@@ -40,7 +40,7 @@ def test_right_programs_are_equal_up_to_rounding(linear_program, capfd, flags, t
 @pytest.mark.parametrize(
     ("flag", "cause"),
     [
-        ("--optimizer=clipped", "clip"),
+        slow("--optimizer=clipped", "clip"),
         ("--noise=0.5", "random numbers: RandomStandardNormal at "),
     ],
 )
@@ -54,7 +54,7 @@ def test_differences_and_their_causes(linear_program, capfd, flag, cause):
 @pytest.mark.parametrize(
     ("flag", "cause", "name"),
     [
-        (
+        slow(
             "--loss=weighted",
             "the loss is divided by a number that each core computes (DivNoNan at ",
             "divisor at ",
@@ -118,6 +118,7 @@ def test_without_clipping(linear_program, capfd):
     assert "clip" not in out
 
 
+@pytest.mark.slow
 def test_two_runs_are_bit_identical_and_in_a_json_report(linear_program, capfd, tmp_path):
     digests, report = [], tmp_path / "report.json"
     for _ in range(2):

@@ -27,6 +27,7 @@ def preempt_at(cloud, path, steps):
     return thread
 
 
+@pytest.mark.slow
 def test_training_that_is_preempted_twice_ends_as_if_undisturbed(tpu_vm, cloud, tmp_path):
     path = tmp_path / "steps"
     assert tpu_vm("up", "--name=my-tpu", "--spot", "--price_per_hour=3600")[0] == 0

@@ -71,6 +71,7 @@ SOURCES = {
     "cifar10": _source("image.cifar", _HOLD_OUT, **_IN_ORDER),
     "cifar100": _source("image.cifar", _HOLD_OUT, **_IN_ORDER),
     "image_folder": _source("image.image_files", f"class_names {_IMAGES}"),
+    "imagenet": _source("image.imagenet", _IMAGES),
     "image_csv": _source(
         "image.image_files", f"image_column {_LABELS} {_TABLE} {_IMAGES}", needs="source csv"
     ),
@@ -206,7 +207,8 @@ def read(options, progress=lambda line: None, function=None):
         raw = module.read(function, options) if source is _CUSTOM else module.read(options)
         if "source" in source.needs:  # a folder of raw files
             for split in raw.splits.values():
-                opened.update(getattr(split, "paths", ()))
+                if not getattr(split, "archives", ()):  # whose files are no files of the source
+                    opened.update(getattr(split, "paths", ()))
             used = {*opened, options.csv, options.vocabulary}
             raw.left_out.update(inventory.unread(options, used, raw.left_out_paths))
     holdout.check_groups(raw.splits, options)

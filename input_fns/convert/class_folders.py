@@ -20,6 +20,7 @@ from input_fns.convert import inventory
 from input_fns.convert.folder_structure import Reader, listed
 from input_fns.convert.options import Options
 from input_fns.convert.split_names import is_split
+from input_fns.dataset_info import LeftOut
 
 NOT_NAMED = "files of classes that --class_names does not name"
 
@@ -33,11 +34,16 @@ class LabelledFiles:
       labels: int64 `[size]`, their classes; None to predict them.
       groups: `[size]`, equal for files that must stay in one split, such as several names of one
         file; None if each is its own.
+      archives: paths of the archives that have the files; () if they are files themselves.
+      ranges: int64 `[size, 3]`, number of the archive, offset and size in bytes; None without
+        archives.
     """
 
     paths: np.ndarray
     labels: np.ndarray | None
     groups: np.ndarray | None
+    archives: tuple[str, ...] = ()
+    ranges: np.ndarray | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,11 +54,13 @@ class Found:
       class_names: names of the classes in their order.
       splits: `{split: files}`.
       left_out: `{path: reason}` of files that are not used.
+      left_out_inside: those in archives.
     """
 
     class_names: tuple[str, ...]
     splits: dict[str, LabelledFiles]
     left_out: dict[str, str] = dataclasses.field(default_factory=dict)
+    left_out_inside: LeftOut = dataclasses.field(default_factory=LeftOut)
 
 
 def find(
@@ -90,7 +98,7 @@ def find(
         )
     for name, of_class in splits.items():
         where = f"the split '{name}' of {options.source}"
-        _check_classes(where, of_class, class_names, bool(options.class_names))
+        check_classes(where, of_class, class_names, bool(options.class_names))
     roots = _roots(options.source, structure)
     seen: dict[object, tuple[str, object]] = {}
 
@@ -115,7 +123,14 @@ def find(
     return Found(class_names, found, _not_named(options, found, reader))
 
 
-def _check_classes(where, of_class, class_names, is_chosen):
+def check_classes(
+    where: str, of_class: Collection[str], class_names: Collection[str], is_chosen: bool
+) -> None:
+    """Checks that the classes of a split are those of the data set; more if they are chosen.
+
+    Raises:
+      DataError: a class is missing, or is not in the data set.
+    """
     missing = sorted_labels(set(class_names) - set(of_class))
     unknown = [] if is_chosen else sorted_labels(set(of_class) - set(class_names))
     if missing or unknown:

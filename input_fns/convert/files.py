@@ -93,7 +93,7 @@ def read_start(path: str, num_bytes: int) -> bytes:
     Raises:
       DataError: it is missing, or an invalid packed file.
     """
-    with _opened(path) as file:
+    with opened(path) as file:
         return _read(file, num_bytes)
 
 
@@ -104,7 +104,7 @@ def split_packed(name: str) -> tuple[str, str]:
 
 
 @contextlib.contextmanager
-def _opened(path):
+def opened(path: str):
     """Opens a file that may be packed; errors while it is read become `DataError`s."""
     if _opened_paths.get() is not None:
         _opened_paths.get().add(path)
@@ -133,7 +133,7 @@ def index_lines(path: str, every: int) -> tuple[int, array.array]:
 
     The offsets are for `iterate_lines`: bytes of the unpacked file. UTF-16 has that of line 0 only.
     """
-    with _opened(path) as file:
+    with opened(path) as file:
         start = _read(file, _PIECE_BYTES)
         if encodings.split_mark(start)[0] not in ("", "utf-8"):
             return sum(1 for _ in iterate_lines(path)), array.array("q", [0])
@@ -156,7 +156,7 @@ def iterate_lines(path: str, encoding: str | None = None, offset: int = 0) -> It
     Raises:
       DataError: see `read_lines`, or a line is longer than 64 MiB.
     """
-    with _opened(path) as file:
+    with opened(path) as file:
         file.seek(offset)
         start = _read(file, max(_PIECE_BYTES, _MARK_BYTES))
         marked, size = ("", 0) if offset else encodings.split_mark(start)
@@ -215,7 +215,7 @@ def _decoded_lines(path, pieces, name, has_flag):
 
 
 def _is_western(path):
-    with _opened(path) as file:
+    with opened(path) as file:
         return encodings.is_western(iter(lambda: file.read(_PIECE_BYTES), b""))
 
 

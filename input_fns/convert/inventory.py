@@ -105,14 +105,16 @@ def unread(
         below = os.path.relpath(path, source) if "://" not in path else path[len(source) :]
         below = below.lstrip("/")
         parts.update(map(normalized, below.split("/")))
-        found.add(reasons.get(path) or _reason(below, options), below)
+        found.add(reasons.get(path) or reason_of(below, options), below)
+    has_archive = any(path.lower().endswith(".tar") for path in used)  # whose files are not listed
     for pattern in options.skip:
-        if not fnmatch.filter(parts, normalized(pattern)):
+        if not has_archive and not fnmatch.filter(parts, normalized(pattern)):
             note(f"warning: --skip={pattern} is the name of no file or folder in {source}")
     return found
 
 
-def _reason(path, options):
+def reason_of(path: str, options: Options) -> str:
+    """Returns why a file is not used, from its path below --source."""
     parts = path.split("/")
     if any(map(is_system, parts)):
         return SYSTEM

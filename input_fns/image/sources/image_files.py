@@ -1,11 +1,13 @@
-"""Image files with classes: one folder for each class, or listed in a table, as on Kaggle.
+"""Image files with classes: one folder or archive for each, or listed in a table, as on Kaggle.
 
-`class_folders` and `labelled_rows` say how. Imports no TensorFlow: worker processes read a split.
+`class_folders`, `class_archives` and `labelled_rows` say how. Imports no TensorFlow: worker
+processes read a split.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Sequence
 
@@ -13,7 +15,7 @@ import numpy as np
 
 from common import folders
 from common.names import printable
-from input_fns.convert import class_folders, labelled_rows
+from input_fns.convert import class_archives, class_folders, labelled_rows
 from input_fns.convert.options import Options
 from input_fns.convert.source import Broken, RawDataset, RawSplit, Row
 from input_fns.dataset_info import Feature
@@ -47,20 +49,25 @@ class ImageFiles(ImageSplit):
     """A split of image files.
 
     Attributes:
-      paths: paths of the files, local or gs://.
+      paths: paths of the files, local or gs://; in archives, those that unpacking would give.
       options: `source`, `image_size`, `channels` and `pixel_range` are used.
       labels: int64 `[size]`, or None if the split can only be predicted.
       groups: `[size]`, equal where examples must stay in one split; None: each is its own.
+      archives, ranges: see `class_folders.LabelledFiles`.
     """
 
-    KEYS = ("paths", "labels", "groups")
+    KEYS = ("paths", "labels", "groups", "ranges")
 
     paths: np.ndarray
     options: Options
     labels: np.ndarray | None = None
     groups: np.ndarray | None = None
+    archives: tuple[str, ...] = ()
+    ranges: np.ndarray | None = None
 
     def _num_file_bytes(self):
+        if self.ranges is not None:
+            return int(self.ranges[:, 2].sum())
         # From a sample: a stat of a million files on gs:// takes an hour.
         sample = self.paths[:: max(1, len(self) // 1000)]
         return mean_file_size(sample) * len(self)
@@ -68,8 +75,12 @@ class ImageFiles(ImageSplit):
     def read(self, i: int) -> Row | Broken:
         """Reads and checks a file."""
         path, options = self.paths[i], self.options
+        place = None
+        if self.ranges is not None:
+            archive, offset, size = self.ranges[i].tolist()
+            place = self.archives[archive], offset, size
         image = decoded_images.read_file(
-            path, options.image_size, options.channels, options.pixel_range
+            path, options.image_size, options.channels, options.pixel_range, place
         )
         if isinstance(image, str):
             return Broken(printable(path), image)
@@ -80,17 +91,30 @@ def read(options: Options) -> RawDataset:
     """Returns the splits of image_folder or image_csv.
 
     Raises:
-      DataError: see `class_folders.find` and `labelled_rows.read`.
+      DataError: see `class_folders.find`, `class_archives.find` and `labelled_rows.read`.
     """
     if options.dataset == "image_csv":
-        found = labelled_rows.read(options, _KIND)
-    else:
-        found = class_folders.find(options, "image", decoded_images.EXTENSIONS)
+        return to_dataset(options, labelled_rows.read(options, _KIND))
+    archives = class_archives.of_source(options)
+    find = functools.partial(class_archives.find, archives) if archives else class_folders.find
+    return to_dataset(options, find(options, "image", decoded_images.EXTENSIONS))
+
+
+def to_dataset(options: Options, found: class_folders.Found) -> RawDataset:
+    """Returns the data set of image files."""
     splits = {
-        name: ImageFiles(files.paths, options, files.labels, files.groups)
+        name: ImageFiles(
+            files.paths, options, files.labels, files.groups, files.archives, files.ranges
+        )
         for name, files in found.splits.items()
     }
-    return RawDataset(options.dataset, found.class_names, splits, left_out_paths=found.left_out)
+    return RawDataset(
+        options.dataset,
+        found.class_names,
+        splits,
+        left_out=found.left_out_inside,
+        left_out_paths=found.left_out,
+    )
 
 
 def mean_file_size(paths: Sequence[str]) -> int:

@@ -222,6 +222,7 @@ def read(options, progress=lambda line: None, function=None):
         name=options.name or raw.name,
         splits={name: splits[name] for name in in_order},
         held_out=frozenset(splits.keys() - raw.splits.keys()),
+        path=options.source or "",
     )
     if source.encoder:
         # Its tokenizer is an optional dependency.

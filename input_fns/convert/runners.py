@@ -18,6 +18,10 @@ from input_fns.convert import shard_tasks
 from input_fns.convert.shard_tasks import ShardResult, ShardTask
 
 
+class LostWorkerError(DataError):
+    """A process that wrote shards was killed."""
+
+
 def of(workers: int) -> InProcess | Processes:
     """Returns the runner of --workers, the number of processes; 0: one per core."""
     workers = workers or os.cpu_count()
@@ -44,7 +48,7 @@ class Processes:
         """Yields the result of each task. A few tasks are prepared before they are needed.
 
         Raises:
-          DataError: a process was killed.
+          LostWorkerError: a process was killed.
         """
         # Not by fork: it would copy the state of TensorFlow's threads.
         context = multiprocessing.get_context("spawn")
@@ -73,7 +77,7 @@ def _result(future, split, begin, end):
     try:
         return future.result()
     except BrokenProcessPool as error:
-        raise DataError(
+        raise LostWorkerError(
             f"a worker process was killed, perhaps out of memory, while examples {begin} to "
             f"{end - 1} of '{split}' were written. Use --workers=1 to save memory"
         ) from error

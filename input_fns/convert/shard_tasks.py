@@ -8,13 +8,16 @@ from __future__ import annotations
 import array
 import dataclasses
 import itertools
+import os
 import zlib
 from collections.abc import Iterator
 
 import numpy as np
 
-from common import files
+from common import files, folders
 from input_fns import DataError
+from input_fns.convert import files as source_files
+from input_fns.convert import finished_shards
 from input_fns.convert.source import Broken, RawSplit, Row
 from input_fns.core import framing
 from input_fns.dataset_info import Feature
@@ -37,6 +40,9 @@ class ShardTask:
       path: temporary path of the shard, local or gs://.
       num_classes: number of classes, 0 without labels.
       counts: counts of boxes or pixels without any example, or None.
+      key: fingerprint of the task, which is that of the shard unless a file of the source changes;
+        "" if a later run cannot use the shard.
+      root: folder or file of the source, "" if there is none.
     """
 
     dataset: str
@@ -48,6 +54,8 @@ class ShardTask:
     path: str
     num_classes: int
     counts: Counts | None = None
+    key: str = ""
+    root: str = ""
 
     @property
     def end(self) -> int:
@@ -73,6 +81,8 @@ class ShardResult:
       counts: counts of boxes or pixels, or None.
       stated_ranges: the first of `Row.stated_range` for each range; of invalid examples two.
       error: why the data set cannot be written, or None.
+      is_reused: whether an earlier run has written it.
+      changed_path: a file of the source that has changed since an earlier run wrote it, or None.
     """
 
     split: str
@@ -88,15 +98,24 @@ class ShardResult:
     counts: Counts | None = None
     stated_ranges: list[tuple[str, float, float]] = dataclasses.field(default_factory=list)
     error: DataError | None = None
+    is_reused: bool = False
+    changed_path: str | None = None
 
 
 def run(task: ShardTask) -> ShardResult:
-    """Writes the shard of a task."""
+    """Writes the shard of a task, unless an earlier run has."""
     result = ShardResult(task.split, task.end, task.path, counts=task.counts)
+    if task.key and finished_shards.load(task, result):
+        return result
     result.histogram = np.zeros(task.num_classes, np.int64)
     try:
-        with files.open_bytes(task.path, "wb") as file:
+        with source_files.recording() as opened, files.open_bytes(task.path, "wb") as file:
             _write(task, result, file)
+            file.flush()
+            if not folders.is_remote(task.path):
+                os.fsync(file.fileno())  # before older files are removed
+        if task.key:
+            finished_shards.save(task, result, opened)
     except DataError as error:
         result.error = error
     except OSError as error:

@@ -160,6 +160,7 @@ class RawDataset:
         the source that are not used.
       left_out_paths: `{path: reason}` of unused files, for reasons that the source knows.
       held_out: names of the splits that `convert.read` has held out of "train".
+      path: folder or file that it was read from, which `convert.read` sets; "" if there is none.
     """
 
     name: str
@@ -172,6 +173,7 @@ class RawDataset:
     left_out: LeftOut = dataclasses.field(default_factory=LeftOut)
     left_out_paths: dict[str, str] = dataclasses.field(default_factory=dict)
     held_out: frozenset[str] = frozenset()
+    path: str = ""
 
 
 def content_name(name: str, content: bytes) -> str:

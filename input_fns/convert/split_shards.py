@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import pickle
+import secrets
 import time
 from collections.abc import Iterator
 
 import numpy as np
 
-from common import files
 from input_fns import DataError, dataset_info
+from input_fns.convert import finished_shards
+from input_fns.convert.fingerprint import Fingerprints
 from input_fns.convert.shard_tasks import CHANGED, InOrder, ShardResult, ShardTask, merged_features
 from input_fns.convert.source import RawDataset, RawSplit, has_labels
 from input_fns.image.annotated_kind import Annotations
@@ -21,6 +24,8 @@ from input_fns.image.sources.boxes import Counts
 _SHARD_BYTES = 10 * 2**20
 _LARGEST_SHARD_BYTES = 100 * 2**20
 _MAX_SHARDS = 100
+# Of the key of a task; another one if the same task writes other records or another result.
+_FORMAT = 1
 # Per example: keys and lengths of the Example, length and checksums of the record.
 _OVERHEAD_BYTES = 64
 
@@ -28,8 +33,16 @@ _OVERHEAD_BYTES = 64
 class SplitShards:
     """The tasks of a split, and the metadata that their results add up to."""
 
-    def __init__(self, raw: RawDataset, name: str, data_dir: str, num_shards: int):
+    def __init__(
+        self,
+        raw: RawDataset,
+        name: str,
+        data_dir: str,
+        num_shards: int,
+        fingerprints: Fingerprints,
+    ):
         """Takes the data set, the name of the split, and the arguments of `writer.write`."""
+        self._fingerprints, self._num_reused, self._end = fingerprints, 0, 0
         self.name, self._raw, self._split = name, raw, raw.splits[name]
         self._data_dir, self.size = data_dir, len(self._split)
         num_bytes = self._split.num_bytes + self.size * _OVERHEAD_BYTES
@@ -57,18 +70,35 @@ class SplitShards:
         self._started = time.monotonic()
         bounds = np.linspace(0, self.size, self.num_shards + 1).astype(int).tolist()
         for number, (begin, end) in enumerate(zip(bounds, bounds[1:])):
-            partial = files.partial_name(f"{self.name}-{number:05d}.tfrecord")
+            part = (self._in_order or self._split).part(begin, end)
+            key, stem = self._key(part, begin, end), f"{self.name}-{number:05d}"
+            partial = finished_shards.shard_name(stem, key or secrets.token_hex(4))
             yield ShardTask(
                 self._raw.name,
                 self.name,
                 begin,
                 end - begin,
                 self.size,
-                (self._in_order or self._split).part(begin, end),
+                part,
                 os.path.join(self._data_dir, partial),
                 len(self._histogram),
                 self.counts and Counts(self._raw.kind),
+                key,
+                self._raw.path,
             )
+
+    def _key(self, part, begin, end):
+        """Returns the fingerprint of a task; "" if it cannot have one."""
+        if self._in_order:
+            return ""
+        classes, kind = len(self._histogram), self.counts and self._raw.kind
+        try:
+            split = self._fingerprints.of_split(part)
+            return self._fingerprints.of(
+                _FORMAT, self._raw.name, self.name, begin, end, self.size, classes, kind, split
+            )
+        except (TypeError, pickle.PicklingError, RecursionError):  # one cannot be pickled
+            return ""
 
     def add(self, result: ShardResult) -> None:
         """Adds the next shard; one without valid examples leaves no file.
@@ -89,14 +119,18 @@ class SplitShards:
             self.shards.append(result)
             self.features = merged_features([self.features or result.features, result.features])
         self.num_done += 1
+        if result.is_reused:
+            self._num_reused += result.end - self._end
+        self._end = result.end
 
     def progress(self, end: int) -> str:
         """Returns a line about the shards that are written, up to example `end`."""
-        rate = end / (time.monotonic() - self._started)
-        return (
-            f"{self.name}: shard {self.num_done}/{self.num_shards}, {end}/{self.size} examples, "
-            f"{rate:,.0f}/s, {(self.size - end) / rate:.0f} s to go"
-        )
+        line = f"{self.name}: shard {self.num_done}/{self.num_shards}, {end}/{self.size} examples"
+        if end == self._num_reused:
+            return f"{line}, all of an earlier run"
+        rate = (end - self._num_reused) / (time.monotonic() - self._started)
+        reused = f" ({self._num_reused} of an earlier run)" if self._num_reused else ""
+        return f"{line}{reused}, {rate:,.0f}/s, {(self.size - end) / rate:.0f} s to go"
 
     def finish(self) -> None:
         """Raises `DataError` if the split has other examples than it says, or none is valid."""

@@ -2,7 +2,8 @@
 
 Shards are named by the checksum of their records, so the shards of a new data set do not overwrite
 those of the old one. Replacing `dataset.json` commits: a run that is killed at any time leaves the
-old data set or the new one.
+old data set or the new one. The shards that it has finished are used by the next run, see
+`finished_shards`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ import tensorflow as tf
 
 from common import files, folders, names
 from input_fns import DataError, dataset_info, kinds
-from input_fns.convert.runners import InProcess, Processes
+from input_fns.convert import finished_shards
+from input_fns.convert.fingerprint import Fingerprints
+from input_fns.convert.runners import InProcess, LostWorkerError, Processes
 from input_fns.convert.shard_tasks import merged_features
 from input_fns.convert.source import RawDataset
 from input_fns.convert.split_shards import SplitShards
@@ -43,7 +46,8 @@ def write(
     """Writes `raw` into `data_dir`, local or gs://, replacing what is there.
 
     Writes all shards under temporary names, renames them, replaces `dataset.json`, then removes the
-    files of the old data set and of killed runs.
+    files of the old data set and of killed runs. After an error that is not one of the data, as of
+    a full disk, the finished shards stay for the next run.
 
     Args:
       raw: the data set.
@@ -64,10 +68,13 @@ def write(
     for name, split in raw.splits.items():
         _check(raw, name, split)
     tf.io.gfile.makedirs(data_dir)
-    splits = {name: SplitShards(raw, name, data_dir, num_shards) for name in raw.splits}
+    fingerprints = Fingerprints(raw.path)
+    splits = {
+        name: SplitShards(raw, name, data_dir, num_shards, fingerprints) for name in raw.splits
+    }
     made: list[str] = []
     try:
-        _run(list(splits.values()), runner, made, progress)
+        _run(data_dir, list(splits.values()), runner, made, progress)
         complete = dataset_info.DatasetInfo(
             name=raw.name,
             data_dir=data_dir,
@@ -82,14 +89,31 @@ def write(
         )
         before_commit(_with_partials(complete, splits))
         _commit(complete, splits, raw.files)
-    finally:
-        for path in filter(tf.io.gfile.exists, made):
-            tf.io.gfile.remove(path)
+    except BaseException as error:
+        if not isinstance(error, DataError) or isinstance(error, LostWorkerError):
+            finished = [path for path in made if _is_finished(path)]
+            made = [path for path in made if path not in finished]
+            if finished:
+                progress(f"{len(finished)} finished shards are kept for the same command")
+        _remove(made)
+        raise
+    _remove(made)
     return complete
 
 
-def _run(splits, runner, made, progress):
+def _is_finished(path):
+    return tf.io.gfile.exists(finished_shards.manifest_path(path))
+
+
+def _remove(paths):
+    for path in paths:
+        for each in filter(tf.io.gfile.exists, (finished_shards.manifest_path(path), path)):
+            tf.io.gfile.remove(each)
+
+
+def _run(data_dir, splits, runner, made, progress):
     """Writes all shards under temporary names, and adds their paths to `made`."""
+    earlier = finished_shards.of_earlier_run(data_dir)
     num_examples = sum(split.size for split in splits)
     is_small = num_examples < _WORTH_PROCESSES or sum(split.num_shards for split in splits) == 1
     if runner is None or is_small or not all(split.in_workers for split in splits):
@@ -99,12 +123,20 @@ def _run(splits, runner, made, progress):
         for split in splits:
             for task in split.tasks():
                 made.append(task.path)
+                if not finished_shards.fits(earlier, task.path):
+                    earlier.clear()  # one line for all
+                    progress(
+                        "shards of an earlier run are written again: the examples or the options "
+                        "of that run were others"
+                    )
                 yield task
 
     with contextlib.closing(runner.map(tasks())) as results:
         for split in splits:
             for result in itertools.islice(results, split.num_shards):
                 split.add(result)
+                if result.changed_path:
+                    progress(f"{result.changed_path} has changed: its shard is written again")
                 progress(split.progress(result.end))
             split.finish()
             for line in split.counts.lines() if split.counts else ():
@@ -178,7 +210,6 @@ def _commit(written: dataset_info.DatasetInfo, splits, others):
     data_dir = written.data_dir
     for split in splits.values():
         for name, shard in zip(split.names, split.shards):
-            _sync(shard.path)
             tf.io.gfile.rename(shard.path, os.path.join(data_dir, name), overwrite=True)
     for name, content in others.items():
         with files.atomic_write(os.path.join(data_dir, name), "wb") as file:
@@ -202,13 +233,6 @@ def _our_names():
         for stem, extension in map(os.path.splitext, sides)
     )
     return re.compile("|".join([_SHARD, *others]))
-
-
-def _sync(path):
-    """Flushes a local file to disk before older files are removed."""
-    if "://" not in path:
-        with open(path, "rb") as file:
-            os.fsync(file.fileno())
 
 
 def _replaced_names(data_dir):

@@ -68,6 +68,18 @@ class Counts:
         for reason, named in examples.items():
             self._examples[reason] = [*self._examples.get(reason, ()), *named][: self._SHOWN]
 
+    @property
+    def examples(self) -> dict[str, list[str]]:
+        """Names of some images, by the reason why an annotation was corrected or left out."""
+        return self._examples
+
+    def restore(self, found: AnnotationsSplit, examples: Mapping[str, list[str]]) -> None:
+        """Adds the counts of rows that were written before."""
+        notes = Notes(
+            collections.Counter(dict(found.corrected)), collections.Counter(dict(found.left_out))
+        )
+        self._add(found.num_images, np.array(found.counts, np.int64), notes, examples)
+
     def as_split(self) -> AnnotationsSplit:
         """Returns the metadata of the split."""
         return AnnotationsSplit(

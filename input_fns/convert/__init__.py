@@ -201,6 +201,8 @@ def read(options, progress=lambda line: None, function=None):
     from input_fns.convert import files, holdout, inventory
 
     check_source(options.dataset, options.source)
+    if options.source and "source" in source_of(options.dataset).needs:  # as a shell completes it
+        options = dataclasses.replace(options, source=options.source.rstrip("/") or "/")
     source = source_of(options.dataset)
     module = importlib.import_module(f"input_fns.{source.module}")
     with files.recording(progress) as opened:

@@ -1,5 +1,6 @@
 """A run goes on with the shards that a killed run has finished."""
 
+import dataclasses
 import errno
 import json
 import os
@@ -47,13 +48,13 @@ def write_texts(folder):
     folder.mkdir(parents=True)
     rows = "".join(f"{text}\t{label}\n" for text, label in bert_data.sentences(31, 1))
     (folder / "train.tsv").write_text(f"text\tlabel\n{rows}")
-    (folder / "vocab.txt").write_bytes(bert_data.VOCAB)
+    (folder.parent / "vocab.txt").write_bytes(bert_data.VOCAB)
     return Options(
         "text_files",
         source=str(folder),
         text_columns=("text",),
         label_columns=("label",),
-        vocabulary=str(folder / "vocab.txt"),
+        vocabulary=str(folder.parent / "vocab.txt"),
         max_length=24,
     )
 
@@ -138,11 +139,13 @@ def test_a_failed_run_says_what_it_keeps(serialized, tmp_path):
     assert len(list((tmp_path / "data").iterdir())) == 2  # the shard and what is known about it
 
 
-def test_a_source_that_was_moved_is_the_same(interrupted, serialized, tmp_path):
-    _, num_finished = interrupted(write_pictures)
+@pytest.mark.parametrize("write_source", SOURCES)
+def test_a_source_that_was_moved_is_the_same(write_source, interrupted, serialized, tmp_path):
+    options, num_finished = interrupted(write_source)
     (tmp_path / "raw").rename(tmp_path / "moved")
-    written = write(Options("image_folder", source=str(tmp_path / "moved")), tmp_path / "data")
-    assert num_examples(written) - num_finished == len(serialized)
+    moved = dataclasses.replace(options, source=f"{tmp_path}/moved/")  # as a shell completes it
+    written = write(moved, tmp_path / "data")
+    assert len(serialized) == num_examples(written) - num_finished
 
 
 def test_a_file_that_has_changed_is_named(interrupted, serialized, tmp_path):

@@ -1,19 +1,22 @@
 """Click logs in the format of Criteo: label, 13 integers and 26 categories, separated by tabs.
 
-SOURCE is such a file, or a folder with train.txt or train.tsv and maybe validation and test; also
-.gz or .xz. The label is 1 for a click. Integers and categories may be empty; a category is 8
-hexadecimal digits. A file of another split may have no labels, as test.txt of the Kaggle contest
-(Display Advertising Challenge): it can only be predicted.
+SOURCE is such a file, or a folder with train.txt or train.tsv and maybe validation and test, or
+with a file for each of consecutive days, day_0.gz, day_1.gz, ... of the terabyte logs; also .gz or
+.xz. The label is 1 for a click. Integers and categories may be empty; a category is 8 hexadecimal
+digits. A file of another split may have no labels, as test.txt of the Kaggle contest (Display
+Advertising Challenge): it can only be predicted.
 
 Split: rows are in the order of time, so of a single file the last rows are in "test", the rows
 before them in "validation", and the others in "train". By default each of both has 1/14 of the
-rows, half of the last of seven days, as in DLRM (Naumov et al. 2019, arXiv:1906.00091).
+rows, half of the last of seven days, as in DLRM (Naumov et al. 2019, arXiv:1906.00091). Of several
+days the last one is not in "train": its first half is "test" and the other "validation", as there
+and in MLPerf Training.
 
 A number x is stored as log(1 + x), a missing or negative one as 0. A category is stored as a row of
 its embedding table: see `clicks_kind.Clicks`. The vocabulary has the values of "train".
 
-The file is read three times, in blocks: memory holds a block of rows, 1 byte per row and 8 bytes
-per distinct value.
+The files are read three times, in blocks: memory holds a block of rows, 1 byte per row and 8 bytes
+per distinct value. Each process reads a packed file from its start.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from input_fns.convert.source import RawDataset, RawSplit, Row, content_name
 from input_fns.dataset_info import Feature, LeftOut
 from input_fns.tables.clicks_kind import Clicks
 from input_fns.tables.sources import criteo_files
-from input_fns.tables.sources.criteo_files import IndexedFile
+from input_fns.tables.sources.criteo_files import ClickLog
 from input_fns.tables.sources.criteo_vocabulary import (
     MISSING,
     Counter,
@@ -73,10 +76,10 @@ class Block:
 
 @dataclasses.dataclass(frozen=True)
 class RawClicks(RawSplit):
-    """Consecutive rows of a file, which are read again.
+    """Consecutive rows of a log, which are read again.
 
     Attributes:
-      file: the file.
+      log: its files.
       rows: numbers of the rows.
       vocabularies: of the categories.
       labels: uint8 `[size]`, None for rows to predict.
@@ -84,7 +87,7 @@ class RawClicks(RawSplit):
 
     KEYS = ("rows", "labels")
 
-    file: IndexedFile
+    log: ClickLog
     rows: range
     vocabularies: Sequence[Vocabulary]
     labels: np.ndarray | None
@@ -99,7 +102,7 @@ class RawClicks(RawSplit):
         return next(iter(self.part(i, i + 1)))
 
     def __iter__(self) -> Iterator[Row]:
-        for block in iterate_blocks(self.file, self.rows, self.has_labels):
+        for block in iterate_blocks(self.log, self.rows, self.has_labels):
             numbers = transform_numbers(block.numbers).astype("<f4")
             categories = find_rows(block.keys, self.vocabularies).astype("<i4")
             for row in zip(numbers, categories):
@@ -124,9 +127,9 @@ def read(options: Options) -> RawDataset:
     ranges = criteo_files.find_ranges(paths, unlabelled, options)
     counter, missing = Counter(len(CATEGORIES)), np.zeros(_WIDTH, np.int64)
     labels = {}
-    for split, (file, rows) in ranges.items():
+    for split, (log, rows) in ranges.items():
         found = array.array("B")
-        for block in iterate_blocks(file, rows, split not in unlabelled):
+        for block in iterate_blocks(log, rows, split not in unlabelled):
             found.frombytes(block.labels.astype(np.uint8).tobytes())
             is_missing = np.concatenate([np.isnan(block.numbers), block.keys == MISSING], axis=1)
             missing[1:] += is_missing.sum(axis=0)
@@ -151,8 +154,8 @@ def read(options: Options) -> RawDataset:
         missing={name: count for name, count in by_name if count},
     )
     splits = {
-        split: RawClicks(file, rows, vocabularies, None if split in unlabelled else labels[split])
-        for split, (file, rows) in ranges.items()
+        split: RawClicks(log, rows, vocabularies, None if split in unlabelled else labels[split])
+        for split, (log, rows) in ranges.items()
     }
     files = {file_name: content}
     return RawDataset(
@@ -160,21 +163,22 @@ def read(options: Options) -> RawDataset:
     )
 
 
-def iterate_blocks(file: IndexedFile, rows: range, has_labels: bool = True) -> Iterator[Block]:
-    """Yields the rows of a file in blocks; labels are 0 if there are none.
+def iterate_blocks(log: ClickLog, rows: range, has_labels: bool = True) -> Iterator[Block]:
+    """Yields the rows of a log in blocks; labels are 0 if there are none.
 
     Raises:
       DataError: a row is invalid; the message names its line.
     """
-    path, lines = file.path, file.lines(rows)
     row, label = (_ROW, "") if has_labels else (_ROW_WITHOUT_LABEL, "0\t")
-    while block := list(itertools.islice(lines, _BLOCK)):
-        for number, line in block:
-            # Without a label, the first integer follows a tab in the pattern.
-            if not row.fullmatch(line if has_labels else f"\t{line}"):
-                problem = _find_problem(f"{label}{line}", has_labels)
-                raise DataError(f"{path}, line {number}: {problem}. Correct or remove it")
-        yield _parse([f"{label}{line}".split("\t") for _, line in block])
+    for file, inside in log.ranges(rows):
+        lines = file.lines(inside)
+        while block := list(itertools.islice(lines, _BLOCK)):
+            for number, line in block:
+                # Without a label, the first integer follows a tab in the pattern.
+                if not row.fullmatch(line if has_labels else f"\t{line}"):
+                    problem = _find_problem(f"{label}{line}", has_labels)
+                    raise DataError(f"{file.path}, line {number}: {problem}. Correct or remove it")
+            yield _parse([f"{label}{line}".split("\t") for _, line in block])
 
 
 def transform_numbers(numbers: np.ndarray) -> np.ndarray:

@@ -7,7 +7,8 @@ import dataclasses
 import glob
 import itertools
 import os
-from collections.abc import Collection, Iterator, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from common import folders
 from input_fns import DataError
@@ -19,6 +20,8 @@ from input_fns.dataset_info import LeftOut
 WIDTH = 40  # values of a row: label, 13 integers, 26 categories
 _FRACTION = 1 / 14
 _EXTENSIONS = (".txt", ".tsv")
+_ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")  # of Kaggle
+_DAY = re.compile(r"day_([0-9]{1,4})(\.txt|\.tsv)?(\.gz|\.xz)?")
 _EVERY = 2**12  # lines from one place of the index to the next
 
 
@@ -38,16 +41,55 @@ class IndexedFile:
 
     def lines(self, rows: range) -> Iterator[tuple[int, str]]:
         """Yields the number, from 1, and the text of the lines of consecutive rows."""
+        if self.path.endswith(PACKED):
+            return enumerate(_packed_lines(self.path, rows), start=1 + rows.start)
         place = min(rows.start // _EVERY, len(self.offsets) - 1)
         lines = iterate_lines(self.path, offset=self.offsets[place])
         numbered = enumerate(lines, start=1 + place * _EVERY)
         return itertools.islice(numbered, rows.start - place * _EVERY, rows.stop - place * _EVERY)
 
 
-def find_unlabelled(paths: Mapping[str, str]) -> set[str]:
+# The packed file that this process reads: its id, path, next row and lines.
+_reading: list[tuple[int, str, int, Iterator[str]]] = []
+
+
+def _packed_lines(path, rows):
+    """Yields lines of a packed file, which is read on from the last ones: it has no places."""
+    process, before, row, lines = _reading.pop() if _reading else (0, "", 0, iter(()))
+    # A child process shares the place in a file that its parent has opened.
+    if (process, before) != (os.getpid(), path) or row > rows.start:
+        row, lines = 0, iterate_lines(path)
+    yield from itertools.islice(lines, rows.start - row, rows.stop - row)
+    _reading[:] = [(os.getpid(), path, rows.stop, lines)]
+
+
+@dataclasses.dataclass(frozen=True)
+class ClickLog:
+    """Consecutive rows in one file, or in a file for each day."""
+
+    files: tuple[IndexedFile, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of rows."""
+        return sum(file.size for file in self.files)
+
+    def ranges(self, rows: range) -> Iterator[tuple[IndexedFile, range]]:
+        """Yields the files that have rows of a range, and their numbers in the file."""
+        begin = 0
+        for file in self.files:
+            inside = range(max(0, rows.start - begin), min(file.size, rows.stop - begin))
+            if inside:
+                yield file, inside
+            begin += file.size
+
+
+def find_unlabelled(paths: Mapping[str, Sequence[str]]) -> set[str]:
     """Returns the splits whose files have rows without labels; those of "train" need them."""
     return {
-        split for split, path in paths.items() if split != "train" and _width(path) == WIDTH - 1
+        split
+        for split, (path, *_) in paths.items()
+        if split != "train" and _width(path) == WIDTH - 1
     }
 
 
@@ -57,28 +99,34 @@ def _width(path):
 
 
 def find_ranges(
-    paths: Mapping[str, str], unlabelled: Collection[str], options: Options
-) -> dict[str, tuple[IndexedFile, range]]:
-    """Returns `{split: (file, its rows)}`.
+    paths: Mapping[str, Sequence[str]], unlabelled: Collection[str], options: Options
+) -> dict[str, tuple[ClickLog, range]]:
+    """Returns `{split: (log, its rows)}`.
 
     Args:
-      paths: `{split: path}`.
+      paths: `{split: paths}`, for "train" those of consecutive days. Of several, the first half of
+        the last one is "test" and the second half "validation", unless the options say otherwise.
       unlabelled: splits whose rows have no labels.
       options: `validation_fraction` and `test_fraction` of the last rows of "train" are held out.
 
     Raises:
       DataError: a file has no rows, or too few, or a split to hold out is there.
     """
-    files = {split: IndexedFile(path, *index_lines(path, _EVERY)) for split, path in paths.items()}
-    for file in files.values():
+    logs = {
+        split: ClickLog(tuple(IndexedFile(path, *index_lines(path, _EVERY)) for path in of_split))
+        for split, of_split in paths.items()
+    }
+    for file in (file for log in logs.values() for file in log.files):
         if not file.size:
             raise DataError(f"{file.path} has no rows")
     fractions = {"validation": options.validation_fraction, "test": options.test_fraction}
     given = [name for name in fractions if name in paths and fractions[name]]
     if given:
         raise DataError(f"--{given[0]}_fraction: {options.source} already has a '{given[0]}' file")
+    if len(paths["train"]) > 1 and set(fractions.values()) == {None}:
+        return _split_last_day(logs["train"])
     default = _FRACTION if len(paths) - len(unlabelled) == 1 else 0
-    size = files["train"].size
+    size = logs["train"].size
     counts = {
         name: round(size * (default if fraction is None else fraction))
         for name, fraction in fractions.items()
@@ -88,32 +136,52 @@ def find_ranges(
     empty = [name for name in wanted if not counts[name]]
     if empty or sum(counts.values()) >= size:
         raise DataError(
-            f"{paths['train']} has {size} rows, too few for the splits 'train' and "
+            f"{paths['train'][0]} has {size} rows, too few for the splits 'train' and "
             f"{' and '.join(repr(name) for name in wanted)}. Set --validation_fraction and "
             "--test_fraction, to 0 to hold nothing out"
         )
     ends = {"train": size - sum(counts.values())}
     ends["validation"] = ends["train"] + counts.get("validation", 0)
-    ranges = {split: (file, range(file.size)) for split, file in files.items()}
-    ranges["train"] = files["train"], range(ends["train"])
+    ranges = {split: (log, range(log.size)) for split, log in logs.items()}
+    ranges["train"] = logs["train"], range(ends["train"])
     for name, begin in (("validation", ends["train"]), ("test", ends["validation"])):
         if counts.get(name):
-            ranges[name] = files["train"], range(begin, begin + counts[name])
+            ranges[name] = logs["train"], range(begin, begin + counts[name])
     return ranges
 
 
-def find_paths(options: Options, left_out: LeftOut) -> dict[str, str]:
-    """Returns `{split: path}` of --source, with "train".
+def _split_last_day(log):
+    """Returns the splits of MLPerf Training and of Naumov et al. 2019: "test" is the first half."""
+    size, of_last = log.size, log.files[-1].size
+    if of_last < 2:
+        raise DataError(f"{log.files[-1].path} has one row, too few for 'validation' and 'test'")
+    begin, middle = size - of_last, size - of_last // 2
+    splits = {"train": (0, begin), "test": (begin, middle), "validation": (middle, size)}
+    return {split: (log, range(*ends)) for split, ends in splits.items()}
+
+
+def find_paths(options: Options, left_out: LeftOut) -> dict[str, list[str]]:
+    """Returns `{split: paths}` of --source, with "train", which may have a file for each day.
 
     Args:
       options: `source`, `split_files` and `skip` are used.
       left_out: gets the texts that are no click logs.
 
     Raises:
-      DataError: see `split_names.find_files`, or there is no "train".
+      DataError: see `split_names.find_files`, there is no "train", or a day is missing.
     """
-    if not folders.is_folder(options.source):
-        return {"train": options.source}
+    is_folder = folders.is_folder(options.source)
+    days = _find_days(options) if is_folder and not options.split_files else {}
+    if days:
+        return {"train": [days[day] for day in sorted(days)]}
+    names = inventory.names(options.source, options) if is_folder else [options.source]
+    if names and all(name.endswith(_ARCHIVES) for name in names):
+        raise DataError(
+            f"--source={options.source} is an archive, or has only archives. Unpack it, such as "
+            f"with tar -xf {os.path.basename(names[0])}, and use the folder of its train.txt"
+        )
+    if not is_folder:
+        return {"train": [options.source]}
     others = list(_other_texts(options))
     for name in others:
         left_out.add(f"files whose rows do not have {WIDTH} values", name)
@@ -124,6 +192,32 @@ def find_paths(options: Options, left_out: LeftOut) -> dict[str, str]:
             f"--source={options.source} has no train.txt or train.tsv, plain or with "
             f"{' or '.join(PACKED)}, only {', '.join(map(os.path.basename, found.values()))}. Name "
             "the files with --split_files=train=FILE,test=FILE"
+        )
+    return {split: [path] for split, path in found.items()}
+
+
+def _find_days(options):
+    """Returns `{day: path}` of day_0.gz, day_1.gz, ...; {} if a name has another split."""
+    found: dict[int, str] = {}
+    for name in inventory.names(options.source, options):
+        match = _DAY.fullmatch(name)
+        stem, extension = split_names.stem_of(name, _EXTENSIONS)
+        if not match and extension and split_names.split_in(stem):
+            return {}
+        path = os.path.join(options.source, name)
+        if match and folders.is_file(path):
+            other = found.setdefault(int(match[1]), path)
+            if other != path:
+                raise DataError(
+                    f"{options.source} has both {os.path.basename(other)} and {name}. Leave one "
+                    "out with --skip"
+                )
+    missing = sorted({*range(min(found, default=0), max(found, default=0))} - found.keys())
+    if missing:
+        raise DataError(
+            f"{options.source} has the days {min(found)} to {max(found)} without day "
+            f"{', '.join(map(str, missing[:10]))}. Download it, or leave out the days before or "
+            "after it with --skip"
         )
     return found
 

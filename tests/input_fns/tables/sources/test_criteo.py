@@ -11,7 +11,7 @@ from input_fns.convert import writer
 from input_fns.convert.options import Options
 from input_fns.core import inspection
 from input_fns.tables.clicks_pipeline import ClicksPipeline
-from input_fns.tables.sources import criteo
+from input_fns.tables.sources import criteo, criteo_files
 from tests import clicks_data
 
 
@@ -163,3 +163,118 @@ def test_files_are_named_by_a_flag(tmp_path):
         read(tmp_path)
     raw = read(tmp_path, split_files=("train=monday.txt", "test=sunday.txt"))
     assert {name: len(split) for name, split in raw.splits.items()} == {"train": 28, "test": 3}
+
+
+def write_days(folder, sizes, ending=".gz"):
+    """Writes day_0.gz, ...; I1 is the number of the row in all days."""
+    first = 0
+    for day, size in enumerate(sizes):
+        text = "\n".join(row(i % 2, [str(i)]) for i in range(first, first + size))
+        content = gzip.compress(text.encode()) if ending == ".gz" else text.encode()
+        (folder / f"day_{day}{ending}").write_bytes(content)
+        first += size
+
+
+def rows_of(raw):
+    return {
+        name: np.expm1(values(split, "numbers", "<f4")[:, 0]).round().astype(int).tolist()
+        for name, split in raw.splits.items()
+    }
+
+
+@pytest.mark.parametrize("ending", [".gz", "", ".txt"])
+def test_days_are_one_log_and_the_last_one_is_test_and_validation(tmp_path, ending):
+    sizes = [3, 2, 1, 1, 1, 1, 1, 1, 1, 1, 5]  # day_10 is after day_9
+    write_days(tmp_path, sizes, ending)
+    assert rows_of(read(tmp_path)) == {
+        "train": list(range(13)),
+        "validation": [16, 17],
+        "test": [13, 14, 15],
+    }
+
+
+def test_fractions_of_days_are_the_last_rows(tmp_path):
+    write_days(tmp_path, [6, 4])
+    raw = read(tmp_path, validation_fraction=0.2, test_fraction=0.5)
+    assert rows_of(raw) == {
+        "train": [0, 1, 2],
+        "validation": [3, 4],
+        "test": [5, 6, 7, 8, 9],
+    }
+    assert [
+        len(split)
+        for split in read(
+            tmp_path, skip=("day_1.gz",), test_fraction=0.5, validation_fraction=0
+        ).splits.values()
+    ] == [3, 3]
+
+
+def test_parts_of_packed_days_are_read_in_any_order(tmp_path, monkeypatch):
+    monkeypatch.setattr(criteo, "_BLOCK", 3)
+    write_days(tmp_path, [11, 13, 4])
+    raw = read(tmp_path)
+    train = raw.splits["train"]
+    expected = rows_of(raw)["train"]
+    for begin, end in ((0, 4), (2, 5), (8, 20), (20, 24), (3, 24), (12, 13)):
+        part = train.part(begin, end)
+        found = np.expm1(values(part, "numbers", "<f4")[:, 0]).round().astype(int)
+        assert found.tolist() == expected[begin:end]
+    next(iter(train))  # a reader that stops early
+    assert rows_of(raw)["train"] == expected
+
+
+def test_a_packed_file_is_read_once_for_parts_in_order(tmp_path, monkeypatch):
+    write_days(tmp_path, [20, 2])
+    train = read(tmp_path).splits["train"]
+    opened, iterate = [], criteo_files.iterate_lines
+    monkeypatch.setattr(
+        criteo_files, "iterate_lines", lambda path: opened.append(path) or iterate(path)
+    )
+    for begin in range(0, 20, 4):
+        assert len(list(train.part(begin, begin + 2))) == 2
+    assert len(opened) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("missing", "has the days 0 to 3 without day 1, 2. Download"),
+        ("twice", "has both day_0 and day_0.gz. Leave one"),
+        ("empty", "day_3.gz has no rows"),
+        ("truncated", "day_3.gz .* is not a complete gzip file"),
+        ("invalid", "day_1.gz, line 2: 3 values instead of 40"),
+        ("one row", "day_3.gz has one row, too few"),
+    ],
+)
+def test_invalid_days(tmp_path, change, message):
+    write_days(tmp_path, [3, 2, 2, 2])
+    last = tmp_path / "day_3.gz"
+    if change == "missing":
+        (tmp_path / "day_1.gz").unlink()
+        (tmp_path / "day_2.gz").unlink()
+    elif change == "twice":
+        (tmp_path / "day_0").write_text(row())
+    elif change == "truncated":
+        last.write_bytes(last.read_bytes()[:-9])
+    elif change == "invalid":
+        text = f"{row()}\na\tb\tc\n"
+        (tmp_path / "day_1.gz").write_bytes(gzip.compress(text.encode()))
+    else:
+        last.write_bytes(gzip.compress(b"" if change == "empty" else row().encode()))
+    with pytest.raises(DataError, match=message):
+        read(tmp_path)
+
+
+def test_train_txt_beside_days_is_the_log(tmp_path):
+    write_days(tmp_path, [3, 2])
+    (tmp_path / "train.txt").write_text("\n".join([row()] * 28))
+    raw = read(tmp_path)
+    assert len(raw.splits["train"]) == 24
+    assert raw.left_out.counts == {".gz files that are not used": 2}
+
+
+def test_the_archive_of_kaggle_must_be_unpacked(tmp_path):
+    (tmp_path / "dac.tar.gz").write_bytes(b"")
+    for source in (tmp_path, tmp_path / "dac.tar.gz"):
+        with pytest.raises(DataError, match=r"Unpack it, such as with tar -xf dac.tar.gz"):
+            read(source)

@@ -93,13 +93,12 @@ def build_input_fns(settings: RunSettings, state: TrainingState) -> modes.InputF
 
         return input_fn_with_batch_size
 
-    pipeline, train = settings.pipeline, settings.train
     # Asynchronous workers each read the examples in a different order.
     seed = settings.seed + (0 if settings.task.is_synchronous else settings.task.worker)
 
     def train_input_fn(start_step):
-        input_fn = pipeline.train_input_fn(train.split, seed, start_step)
-        input_fn = with_batch_size(input_fn, train.batch_size)
+        input_fn = settings.train_input_fn(seed, start_step)
+        input_fn = with_batch_size(input_fn, settings.train.batch_size)
         in_loops = isinstance(state.counter, host_loop.LoopCounter)
         return host_loop.decorate_input_fn(input_fn) if in_loops else input_fn
 

@@ -111,7 +111,7 @@ def build_input_fns(settings: RunSettings) -> modes.InputFns:
     """Returns the input_fns of a run; TPUEstimator calls them once per host."""
 
     def train(start_step):
-        input_fn = settings.pipeline.train_input_fn(settings.train.split, settings.seed, start_step)
+        input_fn = settings.train_input_fn(settings.seed, start_step)
         return tpu_embeddings.add_ids(input_fn, tpu_embeddings.tables_of(settings))
 
     return modes.InputFns(

@@ -9,7 +9,7 @@ from engine.checkpoints.model_dir_lock import ModelDirLock
 from engine.distribute.tf_config import Task
 from engine.hooks.eval_schedule import EvalSchedule
 from engine.hooks.progress import Clock, StepCounter
-from input_fns.core import first_examples
+from input_fns.core import data_service, first_examples
 from input_fns.core.predictions import Examples, PredictionWriter
 from input_fns.dataset_info import DatasetInfo
 from input_fns.pipeline import Pipeline
@@ -31,6 +31,7 @@ class TrainSettings:
     warm_start_include: str  # regular expression of the variables that a warm start restores
     summary_steps: int  # steps between TensorBoard summaries
     profile_steps: int  # number of steps to profile
+    data_service: tuple[str, ...] = ()  # addresses of the workers that produce the batches
     skipped_records: int = 0  # number of unreadable records that were left out of the split
 
 
@@ -121,6 +122,12 @@ class RunSettings:
     def is_trained(self) -> bool:
         """Whether training has already reached its last step."""
         return self.is_training and self.start_step >= self.train.steps
+
+    def train_input_fn(self, seed: int, start_step: int):
+        """Returns the input_fn of a training; see `Pipeline.train_input_fn`."""
+        input_fn = self.pipeline.train_input_fn(self.train.split, seed, start_step)
+        addresses = self.train.data_service
+        return data_service.distribute(input_fn, addresses) if addresses else input_fn
 
     def eval_input_fn(self, split: str):
         """Returns the input_fn of an evaluation."""

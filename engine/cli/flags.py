@@ -109,6 +109,12 @@ flags.DEFINE_string(
     "Cache of training examples: memory, none (read the shards in every epoch), a local folder, "
     "or auto (memory up to 1 GiB).",
 )
+flags.DEFINE_list(
+    "data_service",
+    [],
+    "Workers that produce the training batches, for a host that is too slow: grpc://HOST:PORT of "
+    "each tools/data_service.py, separated by commas. Evaluation and prediction read locally.",
+)
 flags.DEFINE_integer(
     "skip_bad_records",
     0,
@@ -360,6 +366,34 @@ def _check_cache(value):
         f"'{value}' is not a keyword and not a local folder (a path with a slash)."
         f"{did_you_mean(value, _CACHES)}"
     )
+
+
+@flags.validator("data_service")
+def _check_data_service(addresses):
+    for address in addresses:
+        if not re.fullmatch(r"grpc://[^/\s]+:[0-9]{1,5}", address):
+            raise flags.ValidationError(f"'{address}' must be grpc://HOST:PORT")
+    if len({*addresses}) < len(addresses):
+        raise flags.ValidationError("an address is given twice")
+    return True
+
+
+@flags.multi_flags_validator(["data_service", "data_dir", "cache"])
+def _check_paths_of_workers(values):
+    if not values["data_service"]:
+        return True
+    path = values["data_dir"] or ""
+    if path and not path.startswith("/") and not names.is_remote(path):
+        raise flags.ValidationError(
+            f"--data_dir={path} is relative, but the workers of --data_service have other working "
+            "folders. Use an absolute path that they can read, or gs://"
+        )
+    if values["cache"] not in _CACHES:
+        raise flags.ValidationError(
+            f"--cache={values['cache']} is not valid with --data_service, whose workers copy no "
+            "files. Use auto, memory or none"
+        )
+    return True
 
 
 @flags.validator("warm_start_include")

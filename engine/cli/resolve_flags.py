@@ -43,7 +43,7 @@ from engine.run_settings import (
 )
 from engine.train import host_loop, own_step, tpu_embeddings
 from input_fns import kinds
-from input_fns.core import predictions, repair
+from input_fns.core import data_service, predictions, repair
 from models import registry
 
 _SINGLE_PROCESS = Task()
@@ -162,6 +162,7 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
             warm_start_include=FLAGS.warm_start_include,
             summary_steps=FLAGS.summary_steps,
             profile_steps=FLAGS.profile,
+            data_service=tuple(FLAGS.data_service) if is_training and task.trains else (),
         ),
         evaluation=EvalSettings(
             splits=eval_splits(),
@@ -181,6 +182,7 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
         _check_warmup(params["warmup_steps"], settings.train.steps)
         _check_micro_batches(FLAGS.train_batch_size, FLAGS.accumulate_steps)
     _check_memory(settings)
+    _check_data_service(settings)
     _check_folders(settings)
     return settings
 
@@ -311,6 +313,15 @@ def _check_memory(settings):
     known = settings.mode in ("predict", "export") and not FLAGS.input
     num_predicted = settings.dataset.split(settings.evaluation.split).num_examples if known else 0
     memory_check.check(settings.pipeline, batch_sizes(), num_predicted)
+
+
+def _check_data_service(settings):
+    addresses = settings.train.data_service
+    if addresses and not settings.is_trained:
+        input_fn = settings.pipeline.train_input_fn(settings.train.split, settings.seed)
+        params = {**settings.params, "batch_size": settings.train.batch_size}
+        data_service.check_input(input_fn, params, len(addresses))
+        data_service.check_answers(addresses)
 
 
 def _check_cluster(task, is_training):

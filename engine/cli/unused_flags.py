@@ -41,6 +41,7 @@ _READ_IN = {
     **dict.fromkeys(("warm_start_from", "warm_start_include"), TRAINING_MODES),
     **dict.fromkeys(("keep_checkpoint_max", "summary_steps"), TRAINING_MODES),
     **dict.fromkeys(("strategy", "replicas", "group_by_length"), TRAINING_MODES),
+    "data_service": TRAINING_MODES,
     "save_checkpoints_steps": _BUILDS_TRAINING,  # a TPU has no longer loops
     "iterations_per_loop": _BUILDS_TRAINING,
     **dict.fromkeys(("eval_split", "eval_splits"), tuple(m for m in MODES if m != "train")),

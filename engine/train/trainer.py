@@ -10,7 +10,7 @@ from engine.distribute import tf_config
 from engine.hooks import nan_guard, progress, results, saver
 from engine.hooks.preemption import SignalHandler
 from engine.hooks.profiling import ProfileHook
-from engine.train import schedules
+from engine.train import data_service_watch, schedules
 
 
 class Trainer:
@@ -57,12 +57,13 @@ class Trainer:
           listeners: CheckpointSaverListeners; ignored in a cluster.
         """
         input_fn = self._train_input_fn(start_step)
-        if self._settings.task.in_cluster:
-            tf_config.train(self._estimator, input_fn, end_step, self._hooks())
-        else:
-            self._estimator.train(
-                input_fn, self._hooks(), max_steps=end_step, saving_listeners=listeners
-            )
+        with data_service_watch.watched(self._settings.train.data_service):
+            if self._settings.task.in_cluster:
+                tf_config.train(self._estimator, input_fn, end_step, self._hooks())
+            else:
+                self._estimator.train(
+                    input_fn, self._hooks(), max_steps=end_step, saving_listeners=listeners
+                )
         if self.interruption.signal is not None:
             self.report()
             self.interruption.exit_if_requested(" to resume")

@@ -21,7 +21,7 @@ from tensorflow.python.data.ops import readers  # an interleave with a bounded r
 
 from common.constants import DROPOUT_SEED, EXAMPLE_WEIGHT
 from input_fns import DataError
-from input_fns.core import caching, chunks, examples, memory
+from input_fns.core import caching, chunks, data_service, examples, memory
 
 # The functions of this package need no AutoGraph; converting them delays every start.
 no_autograph = tf.autograph.experimental.do_not_convert
@@ -222,8 +222,10 @@ def train_from_memory(
         order = tf.data.Dataset.zip((order, lengths))
     order = order.map(permutation)
     order = order.rebatch(host_shard.global_batch_size, drop_remainder=True)
-    numbers = _random_numbers(draw, host_shard.global_batch_size, seed, start_step)
+    numbers = tf.data.Dataset.range(start_step, _ENDLESS)
+    numbers = _random_numbers(numbers, draw, host_shard.global_batch_size, seed)
     order = _host_rows(tf.data.Dataset.zip((order, numbers)), host_shard)
+    order = _of_worker(order, host_shard)
     # One element, the whole split: a batch is one gather from it.
     examples = dataset.rebatch(num_examples).cache().repeat()
 
@@ -300,6 +302,7 @@ def train_from_files(
     first_epoch, offset = divmod(start_step * host_shard.host_batch_size, stop - start)
     dataset = _shuffled(own, read, seed, first_epoch, offset, record_bytes)
     dataset = dataset.batch(host_shard.batch_size, drop_remainder=True)
+    dataset = _of_worker(dataset, host_shard)
 
     def parse_batch(serialized):
         def with_static_batch(tensor):  # a TPU needs it; decode_raw loses it
@@ -311,7 +314,8 @@ def train_from_files(
 
     dataset = parallel_map(dataset, parse_batch)
     first = start_step * host_shard.batches_per_step
-    numbers = _random_numbers(draw, host_shard.batch_size, seed + host, first)
+    numbers = _of_worker(tf.data.Dataset.range(first, _ENDLESS), host_shard)
+    numbers = _random_numbers(numbers, draw, host_shard.batch_size, seed + host)
     return tf.data.Dataset.zip((dataset, numbers))
 
 
@@ -448,8 +452,8 @@ def split_numbers(numbers):
     return numbers[:, :-2], {DROPOUT_SEED: seeds}
 
 
-def _random_numbers(draw, count, seed, start):
-    """Returns endless batches of `draw`'s numbers and two more; batch i depends on `(seed, i)`."""
+def _random_numbers(steps, draw, count, seed):
+    """Returns batches of `draw`'s numbers and two more; that of step i depends on `(seed, i)`."""
 
     @no_autograph
     def numbers(step):
@@ -460,7 +464,14 @@ def _random_numbers(draw, count, seed, start):
         seeds = tf.random.stateless_uniform([count, 2], model_seed)
         return tf.concat([draw(count, draw_seed), seeds], axis=1)
 
-    return tf.data.Dataset.range(start, _ENDLESS).map(numbers)
+    return steps.map(numbers)
+
+
+def _of_worker(dataset, host_shard):
+    """Returns the elements of a worker of a tf.data service, before the stages that cost time."""
+    if host_shard.num_workers == 1:
+        return dataset
+    return dataset.shard(host_shard.num_workers, host_shard.worker, name=data_service.DIVIDED)
 
 
 def _host_rows(dataset, host_shard):

@@ -53,6 +53,8 @@ NOT_RUN = {
     "tpu-estimator": "tests/test_packaging.py",
     "python -m tools.tpu_vm": "tests/tpu/vm",
     "python -m tools.local_cluster": "tests/test_cluster.py",
+    "python -m tools.data_service": "tests/test_data_service.py",
+    "python run_tpu.py --data_service": "tests/test_data_service.py",
     "python prepare_data.py --dataset=image_masks": "needs CamVid; tests/input_fns",
     "python run_cpu.py --flagfile=configs/camvid_unet.cfg": "tests/test_segmentation.py",
     "python run_cpu.py --flagfile=runs/camvid/flags.cfg": "tests/test_segmentation.py",

@@ -3,13 +3,14 @@
 python -m tools.data_service --port=5050
 
 Start one on each machine that helps, and give their addresses to the trainings:
---data_service=grpc://HOST:5050,grpc://HOST:5050. Uses two ports, PORT and PORT + 1. Anyone who
-reaches them can read the files that this process reads: use a network that you trust. SIGTERM or
-Ctrl-C ends it.
+--data_service=grpc://HOST:5050,grpc://HOST:5050. Uses two ports, PORT and PORT + 1. Who reaches
+them can run TensorFlow graphs here, which read and write files: use a network that you trust.
+SIGTERM or Ctrl-C ends it.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import sys
@@ -18,6 +19,8 @@ from engine.cli import startup
 
 if __name__ == "__main__":
     startup.check(startup.check_environment)
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from absl import flags
 
@@ -68,7 +71,9 @@ def start(host: str, port: int) -> list:
         try:
             socket.create_server(("", each)).close()
         except OSError as error:
-            raise UsageError(f"port {each}: {error.strerror}. Use another --port") from error
+            raise UsageError(
+                f"port {each}: {os.strerror(error.errno)}. Use another --port"
+            ) from error
     dispatcher = service.DispatchServer(
         service.DispatcherConfig(
             port,

@@ -371,23 +371,27 @@ def _check_cache(value):
 @flags.validator("data_service")
 def _check_data_service(addresses):
     for address in addresses:
-        if not re.fullmatch(r"grpc://[^/\s]+:[0-9]{1,5}", address):
+        found = re.fullmatch(r"grpc://[^/\s]+:([0-9]{1,5})", address)
+        if not found or not 0 < int(found[1]) < 2**16:
             raise flags.ValidationError(f"'{address}' must be grpc://HOST:PORT")
     if len({*addresses}) < len(addresses):
         raise flags.ValidationError("an address is given twice")
     return True
 
 
-@flags.multi_flags_validator(["data_service", "data_dir", "cache"])
+@flags.multi_flags_validator(
+    ["mode", "data_service", "data_dir", "model_dir", "skip_bad_records", "cache"]
+)
 def _check_paths_of_workers(values):
-    if not values["data_service"]:
+    if not values["data_service"] or values["mode"] not in TRAINING_MODES:
         return True
-    path = values["data_dir"] or ""
-    if path and not path.startswith("/") and not names.is_remote(path):
-        raise flags.ValidationError(
-            f"--data_dir={path} is relative, but the workers of --data_service have other working "
-            "folders. Use an absolute path that they can read, or gs://"
-        )
+    for name in ["data_dir"] + ["model_dir"] * (values["skip_bad_records"] > 0):
+        path = values[name] or "/"
+        if not path.startswith("/") and not names.is_remote(path):
+            raise flags.ValidationError(
+                f"--{name}={path} is relative, but the workers of --data_service have other "
+                "working folders. Use an absolute path that they can read, or gs://"
+            )
     if values["cache"] not in _CACHES:
         raise flags.ValidationError(
             f"--cache={values['cache']} is not valid with --data_service, whose workers copy no "

@@ -19,8 +19,9 @@ from common.params import TypedList
 from engine.train import optimizers, schedules
 from models.model import Model
 
-# Keys that TPUEstimator or `run_cpu.build_input_fns` add to the params of a model_fn or input_fn.
-_RESERVED = {"batch_size", "context", "input_context", "use_tpu"}
+# Keys that TPUEstimator, `run_cpu.build_input_fns` or `data_service.distribute` add to the params
+# of a model_fn or input_fn.
+_RESERVED = {"batch_size", "context", "data_worker", "input_context", "use_tpu"}
 
 
 def resolve(

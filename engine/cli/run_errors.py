@@ -9,7 +9,9 @@ import tensorflow as tf
 from common.errors import RunError
 from input_fns import DataError
 from input_fns import dataset_info as datasets
-from input_fns.core import inspection
+from input_fns.core import data_service, inspection
+
+_RESUME = "Checkpoints are kept; run the same command again to resume"
 
 
 @contextlib.contextmanager
@@ -18,6 +20,8 @@ def data_errors(settings):
     try:
         yield
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
+        if data_service.LOST in error.message:
+            raise RunError(f"{data_service.LOST}. {_RESUME}") from error
         undecodable = getattr(settings.prediction.examples, "undecodable", "")
         if undecodable:
             raise DataError(f"--input: {undecodable}: {error.message}") from error
@@ -28,7 +32,12 @@ def data_errors(settings):
         raise
     except tf.errors.NotFoundError as error:
         _check_not_replaced(settings, error)
-        raise
+        if not settings.train.data_service:
+            raise
+        raise RunError(
+            f"--data_service: {data_service.cause(error)}. A worker was restarted, or cannot read "
+            f"the data set at its path here. {_RESUME}"
+        ) from error
 
 
 def _check_not_replaced(settings, error):
@@ -52,7 +61,7 @@ def _check_not_replaced(settings, error):
         if not broken:
             return
         what = f"{data.data_dir}: {broken[0]} since this run began"
-    raise RunError(f"{what}. Checkpoints are kept; run the same command again to resume") from error
+    raise RunError(f"{what}. {_RESUME}") from error
 
 
 @contextlib.contextmanager

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
+import warnings
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -24,7 +26,6 @@ LOST = "--data_service: a worker lost or repeated a batch"
 # Elements of one worker that are sent ahead.
 _AHEAD = 4
 _PYTHON_OPS = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
-_ENDLESS = 2**40
 _FIRST_ANSWER_SECONDS = 20.0
 _CONNECT_SECONDS = 5.0
 
@@ -35,21 +36,12 @@ def distribute(input_fn, addresses: Sequence[str]):
     Args:
       input_fn: endless; it divides the elements by `HostShard.worker` if there are several workers.
       addresses: "grpc://HOST:PORT" of each worker.
-
     """
-    service = tf.data.experimental.service
 
     def of_worker(params, index):
         workers = {input_context.DATA_WORKER: (index, len(addresses))}
         dataset = input_fn({**params, **workers}).enumerate()
-        return dataset.apply(
-            service.distribute(
-                service.ShardingPolicy.OFF,
-                addresses[index],
-                max_outstanding_requests=_AHEAD,
-                compression=None,
-            )
-        )
+        return _produced_at(addresses[index], dataset)
 
     @tf.autograph.experimental.do_not_convert
     def checked(number, element):
@@ -67,6 +59,20 @@ def distribute(input_fn, addresses: Sequence[str]):
         return dataset.map(checked)
 
     return distributed
+
+
+def _produced_at(address, dataset):
+    service = tf.data.experimental.service
+    with warnings.catch_warnings():  # about options, which the graph keeps
+        warnings.simplefilter("ignore", UserWarning)
+        return dataset.apply(
+            service.distribute(
+                service.ShardingPolicy.OFF,
+                address,
+                max_outstanding_requests=_AHEAD,
+                compression=None,
+            )
+        )
 
 
 def check_input(input_fn, params, num_workers: int) -> None:
@@ -109,9 +115,7 @@ def check_answers(addresses: Sequence[str]) -> None:
 
     def read(address):
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-            dataset = tf.data.Dataset.range(1).apply(
-                tf.data.experimental.service.distribute("parallel_epochs", address)
-            )
+            dataset = _produced_at(address, tf.data.Dataset.range(1))
             iterator = tf.compat.v1.data.make_initializable_iterator(dataset)
             try:
                 session.run(iterator.initializer)
@@ -124,16 +128,22 @@ def check_answers(addresses: Sequence[str]) -> None:
     threads = [threading.Thread(target=read, args=[a], daemon=True) for a in addresses]
     for thread in threads:
         thread.start()
+    deadline = time.monotonic() + _FIRST_ANSWER_SECONDS
     for thread in threads:
-        thread.join(_FIRST_ANSWER_SECONDS)
+        thread.join(max(0.0, deadline - time.monotonic()))
     for address in addresses:
         if results.get(address, "missing") is not None:
             error = results.get(address)
-            reason = error.message.splitlines()[0] if error else "it delivers no batch"
+            reason = cause(error) if error else "it delivers no batch"
             raise RunError(
                 f"--data_service={address}: {reason}. Is it a server of tools/data_service.py, "
                 "with a --host that this machine reaches?"
             )
+
+
+def cause(error: tf.errors.OpError) -> str:
+    """Returns the line of an error that says what is wrong."""
+    return error.message.partition("\n\t [[")[0].splitlines()[-1].rstrip(".")
 
 
 def is_listening(address: str) -> bool:

@@ -123,7 +123,7 @@ def _cell(report):
     memory = train["compiled"]["memory"]["peak"] / 2**20
     warnings = sorted({found["code"] for found in report["findings"] if found["code"] == "hbm"})
     share = memory / 2**10 / report["topology"]["hbm_gib"]
-    return f"{train['batch_size']}: {memory:,.0f} MiB ({share:.0%}){' (!)' if warnings else ''}"
+    return f"{train['batch_size']}: {memory:,.0f} MiB ({100 * share:.0f} %){' (!)' if warnings else ''}"
 
 
 def main(arguments: list[str]) -> None:

@@ -122,8 +122,9 @@ def _cell(report):
         return f"not compiled: {'; '.join(report['not_checked'])}"
     memory = train["compiled"]["memory"]["peak"] / 2**20
     warnings = sorted({found["code"] for found in report["findings"] if found["code"] == "hbm"})
-    share = memory / 2**10 / report["topology"]["hbm_gib"]
-    return f"{train['batch_size']}: {memory:,.0f} MiB ({100 * share:.0f} %){' (!)' if warnings else ''}"
+    percent = 100 * memory / 2**10 / report["topology"]["hbm_gib"]
+    warning = " (!)" if warnings else ""
+    return f"{train['batch_size']}: {memory:,.0f} MiB ({percent:.0f} %){warning}"
 
 
 def main(arguments: list[str]) -> None:

@@ -2,6 +2,7 @@
 # make test          sets up .venv, runs the linter and the tests
 # make test-all      also runs the slow tests
 # make test-kernels  runs the numeric tests with other CPU kernels
+# make test-beam     sets up .venv-beam, runs the tests of prepare_data.py --runner=beam
 # TENSORFLOW=  tensorflow | cpu (smaller) | gpu (with CUDA) | system (the wheel of the image); default:
 #              the one in .venv, and tensorflow for a new .venv
 # PYTHON=      interpreter for .venv; default: the first of python3.11, python3.10, python3.9
@@ -19,7 +20,7 @@ WITH_TENSORFLOW := $(if $(filter tensorflow,$(TENSORFLOW)),text_ops serving)
 # Settings of make test-kernels: Eigen kernels; oneDNN kernels limited to AVX2.
 KERNELS ?= TF_ENABLE_ONEDNN_OPTS=0 TF_ENABLE_ONEDNN_OPTS=1,ONEDNN_MAX_CPU_ISA=AVX2
 
-.PHONY: run test test-all test-kernels lint format lock bench-train bench-keras bench-input bench-memory bench-serving chaos fuzz kill-matrix mutations report bazel image-check clean setup setup-dev
+.PHONY: run test test-all test-kernels test-beam lint format lock bench-train bench-keras bench-input bench-memory bench-serving chaos fuzz kill-matrix mutations report bazel image-check clean setup setup-dev
 
 run: setup
 	@$(IN_VENV) prepare_data.py --dataset=digits --data_dir=$(DATA)/digits
@@ -37,6 +38,12 @@ test-kernels: setup-dev
 	@for setting in $(KERNELS); do \
 	  setting="$$(echo $$setting | tr , ' ')"; echo "$$setting"; \
 	  env $$setting $(PYTEST) -m "numeric and not slow" || exit 1; done
+
+# Apache Beam takes other versions of some packages than .venv has.
+test-beam:
+	@test -d .venv-beam || $(or $(PYTHON),python3) -m venv .venv-beam
+	@.venv-beam/bin/python -m pip install --quiet -r requirements/beam.txt pytest
+	@.venv-beam/bin/python -m pytest tests/input_fns/convert/test_beam_runner.py
 
 lint: setup-dev
 	@$(IN_VENV) -m ruff check . && $(IN_VENV) -m ruff format --check .
@@ -109,6 +116,9 @@ lock: setup-dev
 	@for extra in tensorflow cpu gpu; do \
 	  $(IN_VENV) -m uv pip compile --quiet --universal --python-version 3.9 --no-header --no-annotate \
 	    --extra $$extra -o requirements/$$extra.txt pyproject.toml || exit 1; done
+	@$(IN_VENV) -m uv pip compile --quiet --universal --python-version 3.9 --no-header --no-annotate \
+	  $(foreach extra,tensorflow beam text detection audio heic,--extra $(extra)) \
+	  -o requirements/beam.txt pyproject.toml
 	@for extra in text detection audio heic text_ops cloud serving pjrt dev; do \
 	  $(IN_VENV) -m uv pip compile --quiet --universal --python-version 3.9 --no-header --no-annotate \
 	    --extra $$extra -c requirements/tensorflow.txt -o requirements/$$extra.txt pyproject.toml || exit 1; done
@@ -120,4 +130,4 @@ setup-dev:
 	@tools/setup.sh $(TENSORFLOW) dev check $(WITH_TENSORFLOW)
 
 clean:
-	rm -rf .venv $(DATA) $(RUNS)
+	rm -rf .venv .venv-beam $(DATA) $(RUNS)

@@ -29,7 +29,7 @@ if __name__ != "__mp_main__":  # worker processes of a converter do not need the
 
     from common import files, locks
     from input_fns import DataError, anomalies, convert, dataset_info
-    from input_fns.convert import provenance, runners, writer
+    from input_fns.convert import beam_runner, provenance, runners, writer
     from input_fns.convert.flags import FLAGS, options_from_flags
     from input_fns.core import inspection
     from models import registry
@@ -47,6 +47,7 @@ def _convert():
     if _is_ready(prepared_with):
         locks.remove_dead(data_dir)
         return
+    runner = _runner()
     files.require_writable("data_dir", data_dir)
     function = None
     if convert.is_custom(FLAGS.dataset):
@@ -63,7 +64,6 @@ def _convert():
             warnings.extend(anomalies.require_none(complete, raw.files))
 
         warnings = []
-        runner = runners.of(FLAGS.workers)
         written = writer.write(
             raw, data_dir, FLAGS.shards, print, prepared_with, before_commit, runner
         )
@@ -79,6 +79,14 @@ def _convert():
     for line in (*written.left_out.lines(), *(f"warning: {line}" for line in warnings)):
         print(line)
     print(f"{data_dir}: {_describe(written)}")
+
+
+def _runner():
+    if FLAGS.runner == "process":
+        return runners.of(FLAGS.workers)
+    runner = beam_runner.Beam(FLAGS.beam_options)
+    runner.require_visible(data_dir=FLAGS.data_dir, source=FLAGS.source)
+    return runner
 
 
 def _lock(data_dir):

@@ -6,6 +6,7 @@ Those that a source takes are the fields of `options.Options`.
 from __future__ import annotations
 
 import dataclasses
+import shlex
 
 from absl import flags
 
@@ -56,6 +57,8 @@ _DATASET = (
     "function of --source that returns an input_fns.convert.source.RawDataset."
 )
 _WORKERS = "Processes that read, check and write; 0: one per core. tfds and own formats have one."
+_RUNNER = "Who writes the shards: processes of this machine, or the workers of Apache Beam."
+_BEAM = "Pipeline options of Apache Beam, such as '--runner=DirectRunner --direct_num_workers=2'."
 _SHEET = "PNG that --mode=inspect writes; default: contact_sheet.png in data_dir."
 _define("mode", "convert", f"One of {', '.join(MODES)}.")
 _define("dataset", None, _DATASET, str)
@@ -63,6 +66,8 @@ _define("data_dir", None, "Folder of the shards and dataset.json, local or gs://
 _define("shards", 0, "Shards per split; 0: chosen from its size.", bounds=(0, None))
 _define("overwrite", False, "Replace the data set in data_dir.")
 _define("workers", 0, _WORKERS, bounds=(0, None))
+_define("runner", "process", _RUNNER, one_of=("process", "beam"))
+_define("beam_options", "", _BEAM)
 _define("contact_sheet", "", _SHEET)
 for _field in dataclasses.fields(Options)[1:]:  # without `dataset`
     _define(_field.name, _field.default, **_field.metadata)
@@ -154,6 +159,17 @@ def _check_dataset(name):
     return True
 
 
+@flags.validator("beam_options", flag_values=FLAGS)
+def _check_beam_options(text):
+    try:
+        options = shlex.split(text)
+    except ValueError as error:
+        raise flags.ValidationError(f"{error}") from error
+    if options and not options[0].startswith("--"):
+        raise flags.ValidationError(f"'{options[0]}' does not begin with --")
+    return True
+
+
 @flags.validator("vocab_size", flag_values=FLAGS)
 def _check_vocab_size(size):
     if size % 128:
@@ -164,7 +180,8 @@ def _check_vocab_size(size):
 _SOURCE_FLAGS = {
     flag for source in convert.SOURCES.values() for flag in (*source.needs, *source.takes)
 }
-_CONVERT_FLAGS = sorted({*_SOURCE_FLAGS, "dataset", "shards", "overwrite", "workers"})
+_RUN_FLAGS = ("dataset", "shards", "overwrite", "workers", "runner", "beam_options")
+_CONVERT_FLAGS = sorted({*_SOURCE_FLAGS, *_RUN_FLAGS})
 # Flags of a source with several tasks that one of them reads.
 _TASK_OF_FLAG = {
     **dict.fromkeys(("max_boxes", "box_origin", "xml_folder"), "detection"),
@@ -215,6 +232,10 @@ def _check_source(values):
 
 def _flag_without_effect(values, source):
     """Returns what is wrong with a flag that another one makes useless, "" if there is none."""
+    if values["runner"] == "beam" and FLAGS["workers"].present:
+        return "--workers has no effect with --runner=beam, whose workers --beam_options sets"
+    if values["runner"] != "beam" and FLAGS["beam_options"].present:
+        return "--beam_options has no effect without --runner=beam"
     for name in ("vocab_size", "subwords"):
         if values["vocabulary"] and FLAGS[name].present:
             return f"--{name} has no effect with --vocabulary, which is not learned"

@@ -8,13 +8,12 @@ from __future__ import annotations
 import array
 import dataclasses
 import itertools
-import os
 import zlib
 from collections.abc import Iterator
 
 import numpy as np
 
-from common import files, folders
+from common import files
 from input_fns import DataError
 from input_fns.convert import files as source_files
 from input_fns.convert import finished_shards
@@ -109,11 +108,9 @@ def run(task: ShardTask) -> ShardResult:
         return result
     result.histogram = np.zeros(task.num_classes, np.int64)
     try:
-        with source_files.recording() as opened, files.open_bytes(task.path, "wb") as file:
+        # Atomically: some runners start a second attempt of a slow task.
+        with source_files.recording() as opened, files.atomic_write(task.path, "wb") as file:
             _write(task, result, file)
-            file.flush()
-            if not folders.is_remote(task.path):
-                os.fsync(file.fileno())  # before older files are removed
         if task.key:
             finished_shards.save(task, result, opened)
     except DataError as error:

@@ -21,6 +21,7 @@ import tensorflow as tf
 from common import files, folders, names
 from input_fns import DataError, dataset_info, kinds
 from input_fns.convert import finished_shards
+from input_fns.convert.beam_runner import Beam
 from input_fns.convert.fingerprint import Fingerprints
 from input_fns.convert.runners import InProcess, LostWorkerError, Processes
 from input_fns.convert.shard_tasks import merged_features
@@ -41,7 +42,7 @@ def write(
     progress: Callable[[str], None] = lambda line: None,
     prepared_with: dict[str, Any] | None = None,
     before_commit: Callable[[dataset_info.DatasetInfo], None] = lambda complete: None,
-    runner: InProcess | Processes | None = None,
+    runner: InProcess | Processes | Beam | None = None,
 ) -> dataset_info.DatasetInfo:
     """Writes `raw` into `data_dir`, local or gs://, replacing what is there.
 
@@ -57,8 +58,8 @@ def write(
       prepared_with: see `DatasetInfo`.
       before_commit: called with the data set before the commit, when its shards have temporary
         names; may raise to abort.
-      runner: runs the tasks that write shards, see `runners`, if there are many examples and worker
-        processes can read them; else, and by default, this process runs them.
+      runner: runs the tasks that write shards, see `runners`, if worker processes can read the
+        examples, and `Processes` if there are many; else, and by default, this process runs them.
 
     Raises:
       DataError: a split has no valid examples, a label is outside of the classes, features differ
@@ -90,12 +91,18 @@ def write(
         before_commit(_with_partials(complete, splits))
         _commit(complete, splits, raw.files)
     except BaseException as error:
+        # Of processes that were killed in `shard_tasks.run`.
+        unfinished = [
+            os.path.join(data_dir, name)
+            for name in folders.names(data_dir)
+            if os.path.join(data_dir, name.rpartition(".partial-")[0]) in made
+        ]
         if not isinstance(error, DataError) or isinstance(error, LostWorkerError):
             finished = [path for path in made if _is_finished(path)]
             made = [path for path in made if path not in finished]
             if finished:
                 progress(f"{len(finished)} finished shards are kept for the same command")
-        _remove(made)
+        _remove([*made, *unfinished])
         raise
     _remove(made)
     return complete
@@ -116,7 +123,11 @@ def _run(data_dir, splits, runner, made, progress):
     earlier = finished_shards.of_earlier_run(data_dir)
     num_examples = sum(split.size for split in splits)
     is_small = num_examples < _WORTH_PROCESSES or sum(split.num_shards for split in splits) == 1
-    if runner is None or is_small or not all(split.in_workers for split in splits):
+    if runner is None or (is_small and isinstance(runner, Processes)):
+        runner = InProcess()
+    elif not all(split.in_workers for split in splits):
+        if isinstance(runner, Beam):
+            progress("read by this process, not by Beam: the source has one reader")
         runner = InProcess()
 
     def tasks():

@@ -1,0 +1,223 @@
+"""Runs the tasks that write shards with Apache Beam, on this machine or on a cluster.
+
+Most Beam runners return no values to the program that starts a pipeline. So tasks and results are
+files in data_dir, which the workers must see.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import pickle
+import secrets
+import shlex
+import sys
+from collections.abc import Iterable, Iterator
+
+from common import files, folders, names
+from input_fns import DataError
+from input_fns.convert import shard_tasks
+from input_fns.convert.runners import LostWorkerError
+from input_fns.convert.shard_tasks import ShardResult, ShardTask
+
+# Beam's DirectRunner first tries to download and run Prism, which has no --direct_num_workers.
+_DIRECT = dict.fromkeys(("", "DirectRunner", "SwitchingDirectRunner"), "FnApiRunner")
+_ON_THIS_MACHINE = ("FnApiRunner", "BundleBasedDirectRunner", "PrismRunner")
+_NETWORK_FILE_SYSTEMS = (
+    *("9p", "afs", "beegfs", "ceph", "cifs", "fuse.ceph", "fuse.gcsfuse", "fuse.glusterfs"),
+    *("fuse.sshfs", "gpfs", "lustre", "nfs", "nfs4", "smb3", "virtiofs"),
+)
+_TASK, _RESULT = "task-", "result-"
+_MAX_ERROR = 500  # characters
+
+
+class Beam:
+    """Runs tasks as the elements of a Beam pipeline.
+
+    A task may run more than once, also at the same time: Beam retries, and some runners start a
+    second attempt of a slow one.
+    """
+
+    def __init__(self, options: str):
+        """Takes pipeline options of Beam, such as "--runner=DirectRunner --direct_num_workers=2".
+
+        Raises:
+          DataError: Apache Beam is not installed, or an option is invalid.
+        """
+        try:
+            from apache_beam.options import pipeline_options
+        except ImportError as error:
+            raise DataError(
+                "--runner=beam needs Apache Beam: pip install '.[beam]', in an environment of its "
+                f"own ({error})"
+            ) from error
+        printed = io.StringIO()
+        try:
+            with contextlib.redirect_stderr(printed):
+                self._options = pipeline_options.PipelineOptions(shlex.split(options))
+                self._options.get_all_options()  # parses them
+        except SystemExit as error:  # by argparse
+            problem = printed.getvalue().strip().rpartition("error: ")[2]
+            raise DataError(f"--beam_options: {problem}") from error
+        standard = self._options.view_as(pipeline_options.StandardOptions)
+        standard.runner = _DIRECT.get(standard.runner or "", standard.runner)
+        self.name = standard.runner.rpartition(".")[2]
+        self._has_local_workers = _has_local_workers(self.name, self._options)
+
+    def require_visible(self, **paths: str) -> None:
+        """Checks that workers on other machines see the folders of flags, `{flag: path}`.
+
+        Raises:
+          DataError: one is on this machine only.
+        """
+        for flag, path in paths.items():
+            is_seen = self._has_local_workers or not path or names.is_remote(path)
+            if not is_seen and (self.name == "DataflowRunner" or not _is_shared(path)):
+                raise DataError(
+                    f"--{flag}={path} is on this machine, where the workers of {self.name} do not "
+                    "run. Use gs://, or except on Dataflow a network file system"
+                )
+
+    def map(self, tasks: Iterable[ShardTask]) -> Iterator[ShardResult]:
+        """Yields the result of each task when all have run.
+
+        Raises:
+          LostWorkerError: the pipeline failed.
+        """
+        run = secrets.token_hex(4)
+        paths: list[str] = []
+        try:
+            for task in tasks:
+                folder, name = os.path.split(task.path)
+                # The writer removes files with such names when it commits.
+                paths.append(os.path.join(folder, f"{_TASK}{run}-{name}"))
+                with files.open_bytes(paths[-1], "wb") as file:
+                    file.write(pickle.dumps(task))
+            self._run(paths)
+            for path in paths:
+                yield self._result(path)
+        finally:
+            for folder in set(map(os.path.dirname, paths)):
+                _remove_files(folder, run)
+
+    def _run(self, paths):
+        import apache_beam as beam
+        from apache_beam.runners.runner import PipelineState
+
+        pipeline = beam.Pipeline(options=self._options)
+        _ = (
+            pipeline
+            | "ListTasks" >> beam.Create(paths, reshuffle=False)
+            | "SpreadTasks" >> beam.Reshuffle()  # else one worker runs all that it lists
+            | "WriteShards" >> beam.Map(run_task)
+        )
+        job = None
+        try:
+            with _python_path():
+                job = pipeline.run()
+                state = job.wait_until_finish()
+        except (KeyboardInterrupt, SystemExit):
+            if job:
+                with contextlib.suppress(Exception):
+                    job.cancel()
+            raise
+        except Exception as error:
+            raise self._error(_summary(error)) from error
+        if state != PipelineState.DONE:
+            raise self._error(f"its state is {state}")
+
+    def _result(self, path):
+        path = _result_path(path)
+        try:
+            with files.open_bytes(path) as file:
+                return pickle.loads(file.read())
+        except folders.missing_error(path) as error:
+            raise self._error(f"no worker has written {path}") from error
+
+    def _error(self, problem):
+        return LostWorkerError(
+            f"the Beam pipeline failed on {self.name}: {problem}. The logs of the workers say "
+            "more. Run the same command again, which uses the finished shards, or with "
+            "--runner=process"
+        )
+
+
+def run_task(path: str) -> None:
+    """Runs the task of a file in a worker, and writes its result beside it.
+
+    Raises:
+      DataError: the worker does not see the task.
+    """
+    try:
+        with files.open_bytes(path) as file:
+            task = pickle.loads(file.read())
+    except folders.missing_error(path) as error:
+        raise DataError(f"the worker does not see {path}") from error
+    result = pickle.dumps(shard_tasks.run(task))
+    with files.atomic_write(_result_path(path), "wb") as file:
+        file.write(result)
+
+
+def _result_path(path):
+    folder, name = os.path.split(path)
+    return os.path.join(folder, _RESULT + name[len(_TASK) :])
+
+
+def _remove_files(folder, run):
+    for name in folders.names(folder or "."):
+        if name.startswith((f"{_TASK}{run}-", f"{_RESULT}{run}-")):
+            path = os.path.join(folder, name)
+            with contextlib.suppress(folders.missing_error(path)):
+                folders.gfile().remove(path) if names.is_remote(path) else os.unlink(path)
+
+
+@contextlib.contextmanager
+def _python_path():
+    """Lets worker processes on this machine import what this process imports."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+
+
+def _summary(error):
+    """Returns the last line of an error, which Beam gives the tracebacks of the worker."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return names.printable((lines or [type(error).__name__])[-1])[:_MAX_ERROR]
+
+
+def _has_local_workers(name, options):
+    """Whether all workers run on this machine, outside of containers."""
+    from apache_beam.options import pipeline_options
+
+    portable = options.view_as(pipeline_options.PortableOptions)
+    environment = (portable.environment_type or "").upper()
+    if name in _ON_THIS_MACHINE or environment == "LOOPBACK":
+        return True
+    if environment == "DOCKER":
+        return False
+    if name == "FlinkRunner":
+        flink = options.view_as(pipeline_options.FlinkRunnerOptions)
+        return flink.flink_master in ("[auto]", "[local]")
+    if name == "SparkRunner":
+        spark = options.view_as(pipeline_options.SparkRunnerOptions)
+        return spark.spark_master_url.startswith("local")
+    return False
+
+
+def _is_shared(path):
+    """Whether a local path is on a network file system."""
+    path, longest, found = os.path.realpath(path), "", ""
+    with open("/proc/self/mounts") as file:
+        for line in file:
+            _, mount, file_system, *_ = line.split()
+            mount = mount.replace("\\040", " ")
+            if os.path.commonpath([mount, path]) == mount and len(mount) >= len(longest):
+                longest, found = mount, file_system
+    return found in _NETWORK_FILE_SYSTEMS

@@ -1,0 +1,165 @@
+"""Apache Beam writes the shards that this process writes. `make test-beam` has Beam."""
+
+import os
+import random
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from input_fns import DataError
+from input_fns.convert import beam_runner, shard_tasks, source, writer
+from tests import clicks_data, marks
+
+pytest.importorskip("apache_beam", reason="needs Apache Beam: make test-beam")
+
+# A job service in this process, which gets the pipeline as those of Flink and Spark do.
+PORTABLE = "--runner=PortableRunner --job_endpoint=embed --environment_type=LOOPBACK"
+PROCESSES = "--runner=DirectRunner --direct_num_workers=2 --direct_running_mode=multi_processing"
+
+
+def write_images(folder):
+    for number in range(7):
+        path = folder / "ab"[number % 2] / f"{number}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.fromarray(np.full([7, 13, 3], number, np.uint8)).save(path)
+    (folder / "b" / "broken.png").write_text("no image")
+    return ["--dataset=image_folder"]
+
+
+def write_texts(folder):
+    choose = random.Random(0).choice
+    words = [" ".join(choose(["good", "bad", "film", "dog"]) for _ in range(9)) for _ in range(11)]
+    rows = [f"{text}\t{i % 3}" for i, text in enumerate(words)]
+    (folder / "train.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n")
+    return [
+        "--dataset=text_files",
+        "--text_columns=text",
+        "--label_columns=label",
+        "--vocab_size=512",
+    ]
+
+
+def write_clicks(folder):
+    (folder / "train.txt").write_text("\n".join(clicks_data.lines(31)) + "\n")
+    return ["--dataset=criteo", "--hash_rows=5"]
+
+
+def contents(folder):
+    """`{name: content}` of the files of a folder."""
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("write", "options"),
+    [
+        (write_images, "--runner=DirectRunner"),
+        marks.slow(write_images, PORTABLE),
+        marks.slow(write_images, PROCESSES),
+        marks.slow(write_texts, PROCESSES),
+        marks.slow(write_clicks, PROCESSES),
+    ],
+)
+def test_beam_writes_what_one_process_writes(prepare, tmp_path, monkeypatch, write, options):
+    monkeypatch.chdir(tmp_path)  # the workers import this package from elsewhere
+    (tmp_path / "raw").mkdir()
+    arguments = [
+        "--source=raw",
+        "--shards=3",
+        "--validation_fraction=0.3",
+        *write(tmp_path / "raw"),
+    ]
+    prepare(*arguments, "--data_dir=process")
+    prepare(*arguments, "--data_dir=beam", "--runner=beam", f"--beam_options={options}")
+    assert contents(tmp_path / "process") == contents(tmp_path / "beam")
+
+
+class Failing(source.RawArrays):
+    """A split whose reader fails."""
+
+    error = OSError(28, "No space left on device")
+
+    def read(self, i):
+        """Raises an error in the second half."""
+        if i:
+            raise self.error
+        return super().read(i)
+
+
+class Invalid(Failing):
+    """A split whose data is invalid."""
+
+    error = DataError("row 5 is invalid")
+
+
+@pytest.mark.parametrize(
+    ("split", "options", "message"),
+    [
+        (Failing, "", "the Beam pipeline failed on FnApiRunner: .*No space left on device.*again"),
+        (Invalid, "", "^row 5 is invalid"),
+        marks.slow(Failing, PROCESSES, "the Beam pipeline failed on .*No space left on device"),
+    ],
+)
+def test_a_failed_worker_is_one_error_and_leaves_nothing(tmp_path, split, options, message):
+    split = split(np.zeros([6, 3, 2, 1], np.uint8), np.zeros(6, np.int64))
+    raw = source.RawDataset("numbers", ("a", "b"), {"train": split})
+    with pytest.raises(DataError, match=message) as error:
+        writer.write(raw, str(tmp_path), 3, runner=beam_runner.Beam(options))
+    assert "\n" not in str(error.value)
+    assert os.listdir(tmp_path) == []
+
+
+def test_shards_that_were_finished_before_a_failure_are_used(tmp_path, monkeypatch):
+    images, labels = np.arange(36, dtype=np.uint8).reshape([6, 3, 2, 1]), np.zeros(6, np.int64)
+    raw = source.RawDataset("numbers", ("a",), {"train": source.RawArrays(images, labels)})
+    lines, real = [], shard_tasks.run
+    monkeypatch.setattr(shard_tasks, "run", lambda task: real(task) and 1 / task.begin)
+    with pytest.raises(DataError, match="Run the same command"):
+        writer.write(raw, str(tmp_path), 3, lines.append, runner=beam_runner.Beam(""))
+    monkeypatch.undo()
+    finished = len(os.listdir(tmp_path)) // 2  # with their manifests
+    assert lines == [f"{finished} finished shards are kept for the same command"]
+    assert 1 <= finished <= 3
+    writer.write(raw, str(tmp_path), 3, lines.append, runner=beam_runner.Beam(""))
+    assert sum("of an earlier run" in line for line in lines[1:]) >= finished
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", *[".tfrecord"] * 3]
+
+
+@pytest.mark.parametrize(
+    ("options", "is_local"),
+    [
+        ("", True),
+        ("--runner=FlinkRunner", True),
+        ("--runner=FlinkRunner --environment_type=DOCKER", False),
+        ("--runner=FlinkRunner --flink_master=localhost:8081", False),
+        ("--runner=FlinkRunner --flink_master=host:8081 --environment_type=LOOPBACK", True),
+        ("--runner=SparkRunner", True),
+        ("--runner=SparkRunner --spark_master_url=spark://host:7077", False),
+        ("--runner=PortableRunner --job_endpoint=host:8099", False),
+        ("--runner=DataflowRunner --project=p", False),
+    ],
+)
+def test_workers_elsewhere_need_paths_that_they_see(tmp_path, options, is_local):
+    runner = beam_runner.Beam(options)
+    runner.require_visible(data_dir="gs://bucket/data", source="")
+    if is_local:
+        runner.require_visible(data_dir=str(tmp_path), source="raw")
+        return
+    with pytest.raises(DataError, match=r"^--source=raw is on this machine, where the w"):
+        runner.require_visible(data_dir="gs://bucket/data", source="raw")
+
+
+def test_a_network_file_system_is_seen_except_on_dataflow(tmp_path, monkeypatch):
+    with open("/proc/self/mounts") as file:
+        kinds = {line.split()[2] for line in file}
+    monkeypatch.setattr(beam_runner, "_NETWORK_FILE_SYSTEMS", kinds)
+    flink = beam_runner.Beam("--runner=FlinkRunner --flink_master=host:8081")
+    flink.require_visible(data_dir=str(tmp_path / "new"))
+    with pytest.raises(DataError, match="the workers of DataflowRunner do not run"):
+        beam_runner.Beam("--runner=DataflowRunner").require_visible(data_dir=str(tmp_path))
+
+
+def test_an_invalid_option_of_beam_is_one_line(capfd):
+    with pytest.raises(DataError, match=r"^--beam_options: .*direct_num_workers.*'x'$"):
+        beam_runner.Beam("--direct_num_workers=x")
+    assert "usage" not in capfd.readouterr().err

@@ -222,6 +222,7 @@ def _commit(written: dataset_info.DatasetInfo, splits, others):
     for split in splits.values():
         for name, shard in zip(split.names, split.shards):
             tf.io.gfile.rename(shard.path, os.path.join(data_dir, name), overwrite=True)
+            _remove([shard.path])
     for name, content in others.items():
         with files.atomic_write(os.path.join(data_dir, name), "wb") as file:
             file.write(content)

@@ -32,7 +32,7 @@ class Source:
     takes: tuple[str, ...]
     encoder: str = ""
     is_shuffled: bool = True
-    defaults: Mapping[str, float | str] = dataclasses.field(default_factory=dict)
+    defaults: Mapping[str, float | str | tuple[str, ...]] = dataclasses.field(default_factory=dict)
     tasks: tuple[str, ...] = ()
     holds_out: bool = False
 
@@ -56,11 +56,20 @@ _IMAGES = f"image_size skip {_PIXELS}"
 _ANNOTATED = f"class_names image_folder skip {_PIXELS}"
 _MASKS = "mask_folder mask_values ignored"
 _AUDIO = f"sample_rate max_seconds name skip {_HOLD_OUT}"
+_MANIFEST = (
+    "vocabulary lower_case audio_folder audio_column text_columns group_column split_column "
+    f"split_files {_TABLE} {_AUDIO}"
+)
 _BERT = f"vocabulary vocab_size lower_case max_length name skip {_HOLD_OUT}"
 _TEXT = f"truncate {_BERT}"  # of `token_rows`
 _SUBWORDS = f"vocabulary vocab_size subwords max_length name skip {_HOLD_OUT}"
 _PAIRS = "max_predictions_per_seq masked_lm_prob whole_word_mask dupe_factor short_seq_prob"
 _WORDS = {"max_seconds": 1.5}  # of audio: short recordings
+_COMMON_VOICE = {
+    "split_files": ("train=train.tsv", "validation=dev.tsv", "test=test.tsv"),
+    "audio_folder": "clips",
+    "group_column": "client_id",
+}
 _IN_ORDER = {"is_shuffled": False}
 
 # A source is a file and a line here: its module, the flags that it needs and those that it takes.
@@ -144,11 +153,9 @@ SOURCES = {
     "fsdd": _source(
         "audio.fsdd", f"test_speaker {_AUDIO}", defaults={"sample_rate": 8000, **_WORDS}
     ),
-    "speech_manifest": _source(
-        "audio.speech_manifest",
-        "vocabulary lower_case audio_folder audio_column text_columns group_column split_column "
-        f"split_files {_TABLE} {_AUDIO}",
-    ),
+    "speech_manifest": _source("audio.speech_manifest", _MANIFEST),
+    "common_voice": _source("audio.speech_manifest", _MANIFEST, defaults=_COMMON_VOICE),
+    "librispeech": _source("audio.librispeech", f"vocabulary lower_case {_AUDIO}"),
     "tfds": _source("image.tfds", f"source image_size {_PIXELS}", needs="", **_IN_ORDER),
 }
 # A function of the user, package.module:FUNCTION.

@@ -10,7 +10,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -35,7 +36,7 @@ _MAX_TOKENS = 2**14
 
 
 @dataclasses.dataclass(frozen=True)
-class _Manifest:
+class Manifest:
     """Rows of a split: places for errors, texts and recordings."""
 
     places: Sequence[str]
@@ -62,6 +63,16 @@ def read(options: Options) -> RawDataset:
         split: _read_table(table, options, finder, left_out)
         for split, table in columns.split_tables(options).items()
     }
+    return to_dataset(options, manifests, left_out)
+
+
+def to_dataset(
+    options: Options,
+    manifests: Mapping[str, Manifest],
+    left_out: LeftOut,
+    left_out_paths: Mapping[str, str] = MappingProxyType({}),
+) -> RawDataset:
+    """Returns the data set of `{split: manifest}`; see `read` and `RawDataset`."""
     table_recordings.check_splits(
         {split: (rows.places, rows.recordings) for split, rows in manifests.items()}
     )
@@ -94,6 +105,7 @@ def read(options: Options) -> RawDataset:
             options, vocabulary=file_name, vocab_size=vocabulary.size, max_tokens=max_tokens
         ),
         left_out=left_out,
+        left_out_paths=dict(left_out_paths),
     )
 
 
@@ -102,18 +114,7 @@ def _read_table(table, options, finder, left_out):
     column = columns.require(table.path, table.columns, _USUAL, "text_columns", given)
     if not table.rows:
         raise DataError(f"{table.path} has no rows")
-    found = [_text(text, options.lower_case) for text in table.column(column)]
-    kept = []
-    for row, (_, problem) in enumerate(found):
-        if problem:
-            left_out.add(f"rows with {problem}", table.where(row))
-        else:
-            kept.append(row)
-    if not kept:
-        raise DataError(
-            f"{table.where(0)}: {found[0][1]} in column '{column}', as in all {len(found)} rows. "
-            "Name the column of the texts with --text_columns"
-        )
+    kept, texts = clean_texts(table.column(column), table.places, options, left_out, column)
     table = columns.take(table, kept)
     paths, segments = finder.find(table)
     groups = None
@@ -122,7 +123,33 @@ def _read_table(table, options, finder, left_out):
     elif len(set(paths)) < len(paths):
         groups = paths
     rows = table_recordings.recordings_of(paths, segments, options, groups=groups)
-    return _Manifest(table.places, [found[row][0] for row in kept], rows)
+    return Manifest(table.places, texts, rows)
+
+
+def clean_texts(
+    texts: Sequence[str | None],
+    places: Sequence[str],
+    options: Options,
+    left_out: LeftOut,
+    column: str = "",
+) -> tuple[list[int], list[str]]:
+    """Returns the rows whose texts can be used, and these texts; `left_out` gets the others.
+
+    Raises:
+      DataError: all texts are left out; the message names the column if it is given.
+    """
+    found = [_text(text, options.lower_case) for text in texts]
+    kept = []
+    for row, (_, problem) in enumerate(found):
+        if problem:
+            left_out.add(f"rows with {problem}", places[row])
+        else:
+            kept.append(row)
+    if not kept:
+        where = f" in column '{column}'" if column else ""
+        advice = ". Name the column of the texts with --text_columns" if column else ""
+        raise DataError(f"{places[0]}: {found[0][1]}{where}, as in all {len(found)} rows{advice}")
+    return kept, [found[row][0] for row in kept]
 
 
 def _text(text, lower_case):

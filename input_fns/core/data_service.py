@@ -17,10 +17,8 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from common.errors import RunError, UsageError
-from input_fns.core import input_context
+from input_fns.core import input_context, records
 
-# Name of the op that divides the elements between workers.
-DIVIDED = "elements_of_a_data_service_worker"
 # Begins the message of an error of a training.
 LOST = "--data_service: a worker lost or repeated a batch"
 # Elements of one worker that are sent ahead.
@@ -56,7 +54,7 @@ def distribute(input_fn, addresses: Sequence[str]):
         workers = [of_worker(params, index) for index in range(len(addresses))]
         turns = tf.data.Dataset.range(len(addresses)).repeat()
         dataset = tf.data.Dataset.choose_from_datasets(workers, turns).enumerate()
-        return dataset.map(checked)
+        return records.with_options(dataset.map(checked).prefetch(2))
 
     return distributed
 
@@ -91,7 +89,9 @@ def check_input(input_fn, params, num_workers: int) -> None:
             "from_generator), which the workers cannot run. Remove --data_service, or use a "
             "prepared data set"
         )
-    if num_workers > 1 and not any(DIVIDED.encode() in node.attr["metadata"].s for node in nodes):
+    if num_workers > 1 and not any(
+        records.DIVIDED.encode() in node.attr["metadata"].s for node in nodes
+    ):
         raise UsageError(
             f"--data_service has {num_workers} workers, but train_input_fn of this data set does "
             "not divide its batches between them. Name one worker, or use "

@@ -21,7 +21,7 @@ from tensorflow.python.data.ops import readers  # an interleave with a bounded r
 
 from common.constants import DROPOUT_SEED, EXAMPLE_WEIGHT
 from input_fns import DataError
-from input_fns.core import caching, chunks, data_service, examples, memory
+from input_fns.core import caching, chunks, examples, memory
 
 # The functions of this package need no AutoGraph; converting them delays every start.
 no_autograph = tf.autograph.experimental.do_not_convert
@@ -47,6 +47,8 @@ _PREFETCH = 16
 _PREFETCH_SHARE = 0.1
 # Batches of the window in which `group_lengths` sorts examples: more pad less and shuffle less.
 _GROUPED_BATCHES = 50
+# Name of the op that divides the elements between the workers of a tf.data service.
+DIVIDED = "elements_of_a_data_service_worker"
 # Epochs or steps; Dataset.range needs an end.
 _ENDLESS = 2**40
 
@@ -471,7 +473,7 @@ def _of_worker(dataset, host_shard):
     """Returns the elements of a worker of a tf.data service, before the stages that cost time."""
     if host_shard.num_workers == 1:
         return dataset
-    return dataset.shard(host_shard.num_workers, host_shard.worker, name=data_service.DIVIDED)
+    return dataset.shard(host_shard.num_workers, host_shard.worker, name=DIVIDED)
 
 
 def _host_rows(dataset, host_shard):

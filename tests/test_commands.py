@@ -69,6 +69,8 @@ NOT_RUN = {
     "python run_tpu.py --mode=check --flagfile=configs/bert_base_pretraining": (
         "20 GB for BERT-base; tests/test_configs.py"
     ),
+    "python prepare_data.py --dataset=imagenet": "needs its archives; tests/input_fns/image",
+    "python prepare_data.py --dataset=librispeech": "needs its archives; tests/input_fns/audio",
     "python prepare_data.py --dataset=criteo": "needs Criteo's files; tests/test_clicks.py",
     "python prepare_data.py --mode=inspect --data_dir=data/criteo": "needs Criteo's files",
     "python run_cpu.py --flagfile=runs/criteo/flags.cfg": "needs Criteo's files",

@@ -17,9 +17,10 @@ PROGRAMS = {
     "run_tpu.py": set(tpu_flags.FLAGS),
     "prepare_data.py": set(convert_flags.FLAGS),
 }
-# Flags of absl, saved_model_cli, spm_train and tools/data_service.py.
+# Flags of absl, saved_model_cli, spm_train, Apache Beam and tools/data_service.py.
 OTHERS = {"help", "helpfull", "helpshort", "flagfile", "undefok"}
 OTHERS |= {"dir", "tag_set", "signature_def", "inputs", "pad_id", "eos_id", "host", "port"}
+OTHERS |= {"direct_num_workers"}
 MODELS = ("bert_base_squad", "resnet", "two_tower")
 
 

@@ -12,7 +12,9 @@ import os
 import pickle
 import secrets
 import shlex
+import signal
 import sys
+import threading
 from collections.abc import Iterable, Iterator
 
 from common import files, folders, names
@@ -21,9 +23,9 @@ from input_fns.convert import shard_tasks
 from input_fns.convert.runners import LostWorkerError
 from input_fns.convert.shard_tasks import ShardResult, ShardTask
 
-# Beam's DirectRunner first tries to download and run Prism, which has no --direct_num_workers.
-_DIRECT = dict.fromkeys(("", "DirectRunner", "SwitchingDirectRunner"), "FnApiRunner")
-_ON_THIS_MACHINE = ("FnApiRunner", "BundleBasedDirectRunner", "PrismRunner")
+# Names of classes.
+_DIRECT = "SwitchingDirectRunner"
+_ON_THIS_MACHINE = (_DIRECT, "FnApiRunner", "BundleBasedDirectRunner", "PrismRunner")
 _NETWORK_FILE_SYSTEMS = (
     *("9p", "afs", "beegfs", "ceph", "cifs", "fuse.ceph", "fuse.gcsfuse", "fuse.glusterfs"),
     *("fuse.sshfs", "gpfs", "lustre", "nfs", "nfs4", "smb3", "virtiofs"),
@@ -47,6 +49,7 @@ class Beam:
         """
         try:
             from apache_beam.options import pipeline_options
+            from apache_beam.runners.runner import create_runner
         except ImportError as error:
             raise DataError(
                 "--runner=beam needs Apache Beam: pip install '.[beam]', in an environment of its "
@@ -60,9 +63,16 @@ class Beam:
         except SystemExit as error:  # by argparse
             problem = printed.getvalue().strip().rpartition("error: ")[2]
             raise DataError(f"--beam_options: {problem}") from error
-        standard = self._options.view_as(pipeline_options.StandardOptions)
-        standard.runner = _DIRECT.get(standard.runner or "", standard.runner)
-        self.name = standard.runner.rpartition(".")[2]
+        name = self._options.view_as(pipeline_options.StandardOptions).runner or "DirectRunner"
+        try:
+            self.name = type(create_runner(name)).__name__
+        except (AttributeError, ImportError, ValueError) as error:
+            raise DataError(f"--beam_options: --runner={name}: {error}") from error
+        if self.name == _DIRECT:
+            # DirectRunner would first try to download and run Prism, which has other options.
+            self._options.view_as(pipeline_options.TypeOptions).allow_unsafe_triggers = True
+        logs = self._options.view_as(pipeline_options.WorkerOptions)
+        logs.default_sdk_harness_log_level = logs.default_sdk_harness_log_level or "WARNING"
         self._has_local_workers = _has_local_workers(self.name, self._options)
 
     def require_visible(self, **paths: str) -> None:
@@ -114,7 +124,7 @@ class Beam:
         )
         job = None
         try:
-            with _python_path():
+            with _python_path(), _killed_workers_end_the_run():
                 job = pipeline.run()
                 state = job.wait_until_finish()
         except (KeyboardInterrupt, SystemExit):
@@ -184,6 +194,29 @@ def _python_path():
             del os.environ["PYTHONPATH"]
         else:
             os.environ["PYTHONPATH"] = before
+
+
+@contextlib.contextmanager
+def _killed_workers_end_the_run():
+    """Interrupts DirectRunner, which waits forever for a worker process that was killed."""
+    before, main, killed = threading.excepthook, threading.main_thread(), []
+
+    def end(raised):
+        if raised.thread is None or raised.thread.name != "run_worker":
+            before(raised)
+        elif not killed:
+            killed.append(raised.exc_value)
+            signal.pthread_kill(main.ident, signal.SIGINT)
+
+    threading.excepthook = end
+    try:
+        yield
+    except KeyboardInterrupt:
+        if killed:
+            raise RuntimeError(f"{killed[0]}, perhaps out of memory") from None
+        raise
+    finally:
+        threading.excepthook = before
 
 
 def _summary(error):

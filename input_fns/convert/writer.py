@@ -148,7 +148,9 @@ def _run(data_dir, splits, runner, made, progress):
                 split.add(result)
                 if result.changed_path:
                     progress(f"{result.changed_path} has changed: its shard is written again")
-                progress(split.progress(result.end))
+                # The results of Beam come together, at the end.
+                if not isinstance(runner, Beam) or split.num_done == split.num_shards:
+                    progress(split.progress(result.end))
             split.finish()
             for line in split.counts.lines() if split.counts else ():
                 progress(f"{split.name}: {line}")

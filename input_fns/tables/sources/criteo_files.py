@@ -8,6 +8,7 @@ import glob
 import itertools
 import os
 import re
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from common import folders
@@ -113,7 +114,7 @@ def find_ranges(
       DataError: a file has no rows, or too few, or a split to hold out is there.
     """
     logs = {
-        split: ClickLog(tuple(IndexedFile(path, *index_lines(path, _EVERY)) for path in of_split))
+        split: ClickLog(tuple(IndexedFile(path, *_index(path)) for path in of_split))
         for split, of_split in paths.items()
     }
     for file in (file for log in logs.values() for file in log.files):
@@ -148,6 +149,14 @@ def find_ranges(
         if counts.get(name):
             ranges[name] = logs["train"], range(begin, begin + counts[name])
     return ranges
+
+
+def _index(path):
+    """Returns the number of rows and their places; of a packed file, which needs none, the first.
+
+    Each task of a worker process gets them.
+    """
+    return index_lines(path, sys.maxsize if path.endswith(PACKED) else _EVERY)
 
 
 def _split_last_day(log):

@@ -69,13 +69,14 @@ def open_file(path: str):
     Raises:
       OSError, OpError: it is missing or not a file.
     """
-    _record(path)
+    record(path)
     if not names.is_remote(path) and os.path.exists(path) and not os.path.isfile(path):
         raise OSError("it is not a file")  # such as a pipe, which never ends
     return files.open_bytes(path)
 
 
-def _record(path):
+def record(path: str) -> None:
+    """Adds the path of a file that is read to those of `recording`."""
     if _opened_paths.get() is not None:
         _opened_paths.get().add(path)
 
@@ -112,7 +113,7 @@ def split_packed(name: str) -> tuple[str, str]:
 @contextlib.contextmanager
 def opened(path: str):
     """Opens a file that may be packed; errors while it is read become `DataError`s."""
-    _record(path)
+    record(path)
     if not folders.is_file(path, or_missing=True):
         raise DataError(f"{path} is not a file")
     try:

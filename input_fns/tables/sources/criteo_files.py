@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from common import folders
 from input_fns import DataError
 from input_fns.convert import inventory, split_names
-from input_fns.convert.files import PACKED, index_lines, iterate_lines
+from input_fns.convert.files import PACKED, index_lines, iterate_lines, record
 from input_fns.convert.options import Options
 from input_fns.dataset_info import LeftOut
 
@@ -56,6 +56,7 @@ _reading: list[tuple[int, str, int, Iterator[str]]] = []
 
 def _packed_lines(path, rows):
     """Yields lines of a packed file, which is read on from the last ones: it has no places."""
+    record(path)  # also if an earlier shard has opened it
     process, before, row, lines = _reading.pop() if _reading else (0, "", 0, iter(()))
     # A child process shares the place in a file that its parent has opened.
     if (process, before) != (os.getpid(), path) or row > rows.start:

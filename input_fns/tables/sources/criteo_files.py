@@ -9,6 +9,7 @@ import itertools
 import os
 import re
 import sys
+import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from common import folders
@@ -50,19 +51,20 @@ class IndexedFile:
         return itertools.islice(numbered, rows.start - place * _EVERY, rows.stop - place * _EVERY)
 
 
-# The packed file that this process reads: its id, path, next row and lines.
-_reading: list[tuple[int, str, int, Iterator[str]]] = []
+# `last` of a thread: the packed file that it reads, as id of the process, path, next row and lines.
+_reading = threading.local()
 
 
 def _packed_lines(path, rows):
     """Yields lines of a packed file, which is read on from the last ones: it has no places."""
     record(path)  # also if an earlier shard has opened it
-    process, before, row, lines = _reading.pop() if _reading else (0, "", 0, iter(()))
+    process, before, row, lines = getattr(_reading, "last", (0, "", 0, iter(())))
+    _reading.last = 0, "", 0, iter(())  # until its rows are read
     # A child process shares the place in a file that its parent has opened.
     if (process, before) != (os.getpid(), path) or row > rows.start:
         row, lines = 0, iterate_lines(path)
     yield from itertools.islice(lines, rows.start - row, rows.stop - row)
-    _reading[:] = [(os.getpid(), path, rows.stop, lines)]
+    _reading.last = os.getpid(), path, rows.stop, lines
 
 
 @dataclasses.dataclass(frozen=True)

@@ -139,7 +139,7 @@ def test_bfloat16_and_gradient_accumulation_pass(check):
 
 @pytest.mark.parametrize(
     ("params", "level"),
-    [("dropout=0,hidden_units=8,optimizer=momentum", "note"), slow("dropout=0.5", "warning")],
+    [slow("dropout=0,hidden_units=8,optimizer=momentum", "note"), slow("dropout=0.5", "warning")],
 )
 def test_rehearsal_compares_the_wrappers(check, params, level, monkeypatch):
     monkeypatch.setattr(tf.nn, "relu", tf.nn.softplus)  # as conftest.smooth_activations

@@ -111,6 +111,7 @@ def test_an_evaluation_ranks_against_99_or_all_items(run, trained, data, tmp_pat
     assert "log_loss" not in results["true"]
 
 
+@pytest.mark.slow
 def test_the_export_finds_the_nearest_items(
     run, trained, data, tmp_path, serve_in_this_process, eager
 ):

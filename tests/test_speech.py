@@ -133,6 +133,7 @@ def test_wav_files_are_served_like_their_samples(exports, keywords, texts, name)
             assert [t.decode() for t in answer["text"]] == pipeline.to_text(raw["tokens"])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize(
     ("content", "reason"),
@@ -149,6 +150,7 @@ def test_an_invalid_wav_file_is_an_error(exports, content, reason):
         served(exports("texts"), "audio_bytes", audio_bytes=tf.constant([content]))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 def test_a_stereo_file_is_served_as_its_mean(exports):
     mono = audio_data.tone(300)
@@ -164,7 +166,7 @@ def test_a_stereo_file_is_served_as_its_mean(exports):
     ("runtime", "name"),
     [
         slow("tf.saved_model.load", "keywords"), slow("tf.saved_model.load", "texts"),
-        slow("C API", "keywords"), ("C API", "texts"),
+        slow("C API", "keywords"), slow("C API", "texts"),
         slow("TensorFlow Lite", "keywords"), slow("TensorFlow Lite", "texts"),
         slow("ONNX Runtime", "keywords"), slow("ONNX Runtime", "texts"),
         slow("OpenVINO", "keywords"), slow("OpenVINO", "texts"),

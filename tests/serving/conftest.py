@@ -111,7 +111,7 @@ def translator(make, text_flags):
     return make("translator", terms, depth, *every)
 
 
-@pytest.fixture(scope="session", params=["cnn", "translator", slow("mobilenet")])
+@pytest.fixture(scope="session", params=["translator", slow("cnn"), slow("mobilenet")])
 def exported(request):
     """Each export."""
     return request.getfixturevalue(request.param)

@@ -176,7 +176,7 @@ def test_a_host_does_not_read_the_records_of_another(tmp_path, session):
     ("counts", "stride", "num_hosts", "num_sessions"),
     [
         ([5], 2, 1, 2),
-        ([7, 1, 12, 3], 2, 3, 2),
+        slow([7, 1, 12, 3], 2, 3, 2),
         *(
             slow(counts, stride, num_hosts, num_sessions)
             for counts in ([5], [7, 1, 12, 3])

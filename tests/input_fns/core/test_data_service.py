@@ -60,6 +60,7 @@ def test_batches_equal_those_of_local_reading(addresses, data_dir, cache, params
         tf.nest.map_structure(np.testing.assert_array_equal, found, expected)
 
 
+@pytest.mark.slow
 def test_two_workers_divide_the_batches(data_dir):
     def labels(worker):
         pipeline = RecordPipeline(dataset_info.read(data_dir), "none")

@@ -71,6 +71,7 @@ def test_loss_and_gradients_are_those_without(use_tpu):
         numerics.assert_close(again[name], value, **BERT, magnitude=magnitude)
 
 
+@pytest.mark.slow
 def test_other_dropout_in_the_second_pass_would_show(monkeypatch):
     kept, _ = cached_values(recompute=False)
     monkeypatch.setattr(dropout, "next_seeds", lambda: (tf.constant([5, 6]), 0))

@@ -98,7 +98,7 @@ def arithmetic(slice_name):
 @pytest.mark.parametrize(
     ("slice_name", "optimizer", "strategy"),
     [
-        ("2x2", "adagrad", "div"),
+        slow("2x2", "adagrad", "div"),
         ("1x2", "adam", "div"),
         slow("1x2", "ftrl", "div"),
         slow("2x2", "sgd", "div"),

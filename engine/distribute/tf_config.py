@@ -10,12 +10,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import socket
 import threading
 import time
 
 import tensorflow as tf
 
+from common import network
 from common.errors import UsageError
 from engine.checkpoints import checkpoint_files
 
@@ -190,19 +190,9 @@ def serve_parameters(config: tf.estimator.RunConfig, end_step: int) -> None:
         for address in config.cluster_spec.job_tasks(job)
     ]
     while checkpoint_files.newest_step(config.model_dir) < end_step or any(
-        map(accepts_connections, trainers)
+        map(network.accepts_connections, trainers)
     ):
         time.sleep(_POLL_SECONDS)
-
-
-def accepts_connections(address: str) -> bool:
-    """Returns True if a process listens at "host:port"."""
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), timeout=1.0).close()
-    except (OSError, ValueError):
-        return False
-    return True
 
 
 @dataclasses.dataclass(eq=False)
@@ -241,7 +231,7 @@ class WaitReportHook(tf.estimator.SessionRunHook):
             silent = [
                 f"{name} ({address})"
                 for name, address in self.addresses.items()
-                if not accepts_connections(address)
+                if not network.accepts_connections(address)
             ]
             if silent and not self._created.is_set():
                 waited = time.monotonic() - started

@@ -43,7 +43,7 @@ def _watch(addresses, seconds, end, stop):
     answered = dict.fromkeys(addresses, time.monotonic())
     while not stop.wait(min(_EVERY_SECONDS, seconds)):
         for address in addresses:
-            if data_service.is_listening(address):
+            if data_service.accepts_connections(address):
                 answered[address] = time.monotonic()
             elif time.monotonic() - answered[address] > seconds and not stop.is_set():
                 end(

@@ -8,7 +8,6 @@ dispatcher over its workers delivers elements in the order in which they are rea
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 import warnings
@@ -16,6 +15,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from common import network
 from common.errors import RunError, UsageError
 from input_fns.core import input_context, records
 
@@ -106,7 +106,7 @@ def check_answers(addresses: Sequence[str]) -> None:
       RunError: one does not within 20 s.
     """
     for address in addresses:
-        if not is_listening(address):
+        if not accepts_connections(address):
             raise RunError(
                 f"--data_service={address}: no server listens there. Start one: "
                 "python -m tools.data_service --port=PORT"
@@ -146,11 +146,6 @@ def cause(error: tf.errors.OpError) -> str:
     return error.message.partition("\n\t [[")[0].splitlines()[-1].rstrip(".")
 
 
-def is_listening(address: str) -> bool:
-    """Returns True if a server accepts connections at "grpc://HOST:PORT"."""
-    host, _, port = address.rpartition("/")[2].rpartition(":")
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS):
-            return True
-    except OSError:
-        return False
+def accepts_connections(address: str) -> bool:
+    """Returns True if a server listens at the address of a worker."""
+    return network.accepts_connections(address, _CONNECT_SECONDS)

@@ -2,7 +2,6 @@
 
 import contextlib
 import pathlib
-import socket
 import subprocess
 import sys
 import threading
@@ -14,6 +13,7 @@ import tensorflow as tf
 
 from tests import numerics
 from tests.tpu.emulator import tiny
+from tools.local_cluster import free_ports
 from tpu.connect import topology
 from tpu.connect.request import Hosts, TPUError
 from tpu.emulator import emulator
@@ -24,17 +24,11 @@ ROOT = pathlib.Path(__file__).parents[3]
 STEPS, LOOP = 12, 4  # of program_of_hosts.py
 
 
-def free_port():
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        return free.getsockname()[1]
-
-
 def train(folders, *arguments, steps=STEPS, devices=8):
     """Runs program_of_hosts.py, on one host per folder; returns (status, output) of each."""
     command = [sys.executable, "-m", "tpu", "run", f"--devices=cpu:{devices // len(folders)}"]
     if len(folders) > 1:
-        port = free_port()
+        (port,) = free_ports(1)
         command += [f"--pjrt_coordinator=localhost:{port}", f"--pjrt_hosts={len(folders)}"]
     processes = []
     for host, folder in enumerate(folders):

@@ -1,4 +1,4 @@
-"""CPU time of a training's host for its input: read by itself, and from a tf.data service.
+"""CPU time of a training's host for its input: read locally, and from a tf.data service.
 
     python -m tools.data_service --host=127.0.0.1 --port=5050 &
     python -m benchmarks.input_service DATA_DIR grpc://127.0.0.1:5050 [ADDRESS ...]
@@ -46,7 +46,7 @@ def main(data_dir: str, *addresses: str) -> None:
     pipeline = ImagePipeline(dataset_info.read(data_dir), (224, 224), words, cache="none")
     local = pipeline.train_input_fn("train", seed=1)
     served = data_service.distribute(local, addresses)
-    sides = {"read by itself": lambda: milliseconds(local)}
+    sides = {"read locally": lambda: milliseconds(local)}
     sides[f"{len(addresses)} workers"] = lambda: milliseconds(served)
     times = interleave(sides, _ROUNDS)
     for name, found in times.items():

@@ -326,7 +326,7 @@ def _store():
 def _exit(status, how="", report=lambda: None):
     """Ends the process, with several hosts so that all learn why.
 
-    Host 0 goes last: its process has the store, and JAX ends the workers that lose it.
+    Host 0 ends last: its process has the store, and JAX ends the workers that lose it.
 
     Args:
       status: the exit status.

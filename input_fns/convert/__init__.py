@@ -208,9 +208,9 @@ def read(options, progress=lambda line: None, function=None):
     from input_fns.convert import files, holdout, inventory
 
     check_source(options.dataset, options.source)
-    if options.source and "source" in source_of(options.dataset).needs:  # as a shell completes it
-        options = dataclasses.replace(options, source=options.source.rstrip("/") or "/")
     source = source_of(options.dataset)
+    if options.source and "source" in source.needs:  # as a shell completes it
+        options = dataclasses.replace(options, source=options.source.rstrip("/") or "/")
     module = importlib.import_module(f"input_fns.{source.module}")
     with files.recording(progress) as opened:
         raw = module.read(function, options) if source is _CUSTOM else module.read(options)

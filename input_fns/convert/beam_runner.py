@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from common import files, folders, names
 from input_fns import DataError
 from input_fns.convert import shard_tasks
-from input_fns.convert.runners import LostWorkerError
+from input_fns.convert.runners import LostWorkerError, Runner
 from input_fns.convert.shard_tasks import ShardResult, ShardTask
 
 # Names of classes.
@@ -34,12 +34,15 @@ _TASK, _RESULT = "task-", "result-"
 _MAX_ERROR = 500  # characters
 
 
-class Beam:
+class Beam(Runner):
     """Runs tasks as the elements of a Beam pipeline.
 
     A task may run more than once, also at the same time: Beam retries, and some runners start a
     second attempt of a slow one.
     """
+
+    yields_early = False
+    replaced_note = "read by this process, not by Beam: the source has one reader"
 
     def __init__(self, options: str):
         """Takes pipeline options of Beam, such as "--runner=DirectRunner --direct_num_workers=2".
@@ -52,8 +55,8 @@ class Beam:
             from apache_beam.runners.runner import create_runner
         except ImportError as error:
             raise DataError(
-                "--runner=beam needs Apache Beam: pip install '.[beam]', in an environment of its "
-                f"own ({error})"
+                "--runner=beam needs Apache Beam: pip install '.[beam]', in a separate environment "
+                f"({error})"
             ) from error
         printed = io.StringIO()
         try:

@@ -30,7 +30,7 @@ class Fingerprints:
 
     def __init__(self, root: str):
         """Takes the folder or file whose path does not count in strings that begin with it."""
-        self._root = root.rstrip("/")
+        self._root = root
         self._known: dict[int, tuple[Any, str]] = {}
 
     def of(self, *values: Any) -> str:
@@ -58,8 +58,8 @@ class Fingerprints:
 
     def _feed(self, feed, value):
         if isinstance(value, str):
-            inside = value.startswith(f"{self._root}/") or value == self._root
-            value = value[len(self._root) :] if self._root and inside else value
+            below = _below(value, self._root)
+            value = value if below is None else f"/{below}"
             value = value.encode("utf-8", "surrogatepass")
             feed(b"str %d:" % len(value))
             feed(value)
@@ -120,13 +120,16 @@ def state_of(path: str, root: str) -> FileState:
     Raises:
       OSError, OpError: it cannot be read.
     """
+    below = _below(path, root)
+    if below is None:
+        below = path if names.is_remote(path) else os.path.abspath(path)
     size, crc32c = folders.num_bytes(path), 0
     if size > _MAX_BYTES:
-        return FileState(_below(path, root), size, 0, _modified_ns(path))
+        return FileState(below, size, 0, _modified_ns(path))
     with files.open_bytes(path) as file:
         for piece in iter(functools.partial(file.read, 2**20), b""):
             crc32c = google_crc32c.extend(crc32c, piece)
-    return FileState(_below(path, root), size, crc32c, 0)
+    return FileState(below, size, crc32c, 0)
 
 
 def find_change(states: tuple[FileState, ...], root: str) -> str | None:
@@ -142,13 +145,10 @@ def find_change(states: tuple[FileState, ...], root: str) -> str | None:
 
 
 def _below(path, root):
-    """Returns the path below `root`, "" of `root`, or the whole path of another file."""
-    root = root.rstrip("/")
-    if path == root:
+    """Returns the path below `root`, "" of `root` itself; None of another path."""
+    if root and path == root:
         return ""
-    if root and path.startswith(f"{root}/"):
-        return path[len(root) + 1 :]
-    return path if names.is_remote(path) else os.path.abspath(path)
+    return path[len(root) + 1 :] if root and path.startswith(f"{root}/") else None
 
 
 def _modified_ns(path):

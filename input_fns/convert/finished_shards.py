@@ -1,8 +1,8 @@
-"""Keeps the shards that a killed run has finished, so that the same command goes on with them.
+"""Resumes a killed conversion: keeps its finished shards for the next run of the same command.
 
-Beside each finished shard, which has a temporary name until all are there, is a JSON file with the
-fingerprint of its task, the state of the files that it was written from, and its result. The shard
-is used again if all of these hold; its records are read and compared with their checksum.
+A finished shard has a temporary name until all shards are written. A JSON file beside it stores the
+fingerprint of its task, the state of its source files, and its result. The next run uses the shard
+if all of these match; it reads the records and compares them with their checksum.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from input_fns import DataError
 from input_fns.convert import fingerprint
 from input_fns.convert.fingerprint import FileState
 from input_fns.core import framing, json_fields
-from input_fns.core.dataset_parts import Feature, ShardInfo, SplitInfo
-from input_fns.core.json_fields import array, field, mapping, named, nested, strings, utf8_text
+from input_fns.core.dataset_parts import Feature, ShardInfo, SplitInfo, names_by_reason
+from input_fns.core.json_fields import array, field, named, nested, utf8_text
 from input_fns.image.annotated_kind import AnnotationsSplit
 
 if TYPE_CHECKING:
@@ -35,10 +35,6 @@ def _range(value: Any, where: str) -> tuple[str, float, float]:
     if not (isinstance(value, list) and [type(each) for each in value] == [str, float, float]):
         raise DataError(f"{where} must be a path and two numbers")
     return tuple(value)
-
-
-def _named(value: Any, where: str) -> dict[str, list[str]]:
-    return {reason: list(strings(each, where)) for reason, each in mapping(value, where).items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +59,7 @@ class _Manifest:
     annotations: AnnotationsSplit | None = field(
         nested(AnnotationsSplit), omitted=True, default=None
     )
-    named: dict[str, list[str]] = field(_named, omitted=True, default_factory=dict)
+    named: dict[str, list[str]] = field(names_by_reason, omitted=True, default_factory=dict)
 
 
 def shard_name(stem: str, key: str) -> str:
@@ -124,9 +120,10 @@ def load(task: ShardTask, result: ShardResult) -> bool:
             return False
         found = json_fields.parse(_Manifest, json_fields.loads(files.read_text(path)), path)
         (shard,) = found.split.shards
+        if found.key != task.key or folders.num_bytes(task.path) != shard.num_bytes:
+            return False
         num_examples, crc32, _ = framing.scan(task.path)
-        is_whole = (num_examples, crc32) == (shard.num_examples, shard.crc32)
-        if found.key != task.key or folders.num_bytes(task.path) != shard.num_bytes or not is_whole:
+        if (num_examples, crc32) != (shard.num_examples, shard.crc32):
             return False
     except (DataError, ValueError, *folders.errors(path)):
         return False

@@ -15,6 +15,7 @@ from common.names import is_system, normalized, printable
 from input_fns.audio.sources import compressed_audio
 from input_fns.convert.files import note
 from input_fns.convert.options import Options
+from input_fns.convert.tar_members import ENDING
 from input_fns.dataset_info import LeftOut
 
 SYSTEM, SKIPPED = "hidden files and files of the system", "named by --skip"
@@ -106,9 +107,10 @@ def unread(
         below = below.lstrip("/")
         parts.update(map(normalized, below.split("/")))
         found.add(reasons.get(path) or reason_of(below, options), below)
-    has_archive = any(path.lower().endswith(".tar") for path in used)  # whose files are not listed
+    if options.skip and any(path.lower().endswith(ENDING) for path in used):
+        return found  # the files in an archive are not listed
     for pattern in options.skip:
-        if not has_archive and not fnmatch.filter(parts, normalized(pattern)):
+        if not fnmatch.filter(parts, normalized(pattern)):
             note(f"warning: --skip={pattern} is the name of no file or folder in {source}")
     return found
 

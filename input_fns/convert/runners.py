@@ -1,6 +1,6 @@
 """Runs the tasks that write shards: in this process, or in a pool of processes.
 
-A runner has `map(tasks)`, which yields the `ShardResult` of each `ShardTask`, in order.
+`beam_runner.Beam` is the third `Runner`.
 """
 
 from __future__ import annotations
@@ -22,13 +22,31 @@ class LostWorkerError(DataError):
     """A process that wrote shards was killed."""
 
 
-def of(workers: int) -> InProcess | Processes:
+class Runner:
+    """Runs tasks in any order.
+
+    Attributes:
+      min_examples: the writer uses `InProcess` for fewer examples, and for one shard; 0: for none.
+      yields_early: whether results come as shards are written, rather than together at the end.
+      replaced_note: line to print if the source has one reader and `InProcess` runs the tasks.
+    """
+
+    min_examples = 0
+    yields_early = True
+    replaced_note = ""
+
+    def map(self, tasks: Iterable[ShardTask]) -> Iterator[ShardResult]:
+        """Yields the result of each task, in their order."""
+        raise NotImplementedError
+
+
+def of(workers: int) -> Runner:
     """Returns the runner of --workers, the number of processes; 0: one per core."""
     workers = workers or os.cpu_count()
     return InProcess() if workers == 1 else Processes(workers)
 
 
-class InProcess:
+class InProcess(Runner):
     """Runs one task after the other in this process."""
 
     def map(self, tasks: Iterable[ShardTask]) -> Iterator[ShardResult]:
@@ -37,8 +55,10 @@ class InProcess:
             yield shard_tasks.run(task)
 
 
-class Processes:
+class Processes(Runner):
     """Runs tasks in a pool of processes, which import no TensorFlow for local files."""
+
+    min_examples = 2000  # with fewer, starting processes takes longer than writing
 
     def __init__(self, workers: int):
         """Takes the number of processes."""

@@ -123,8 +123,9 @@ class SplitShards:
             self._num_reused += result.end - self._end
         self._end = result.end
 
-    def progress(self, end: int) -> str:
-        """Returns a line about the shards that are written, up to example `end`."""
+    def progress(self) -> str:
+        """Returns a line about the shards that were added."""
+        end = self._end
         line = f"{self.name}: shard {self.num_done}/{self.num_shards}, {end}/{self.size} examples"
         if end == self._num_reused:
             return f"{line}, all of an earlier run"

@@ -21,15 +21,12 @@ import tensorflow as tf
 from common import files, folders, names
 from input_fns import DataError, dataset_info, kinds
 from input_fns.convert import finished_shards
-from input_fns.convert.beam_runner import Beam
 from input_fns.convert.fingerprint import Fingerprints
-from input_fns.convert.runners import InProcess, LostWorkerError, Processes
+from input_fns.convert.runners import InProcess, LostWorkerError, Runner
 from input_fns.convert.shard_tasks import merged_features
 from input_fns.convert.source import RawDataset
 from input_fns.convert.split_shards import SplitShards
 
-# With fewer examples, starting processes takes longer than writing.
-_WORTH_PROCESSES = 2000
 _CHECKSUM = "-[0-9a-f]{8}"
 # Shards, and their temporary files (old and new names).
 _SHARD = rf".+-\d{{5}}-of-\d{{5}}{_CHECKSUM}\.tfrecord|.+-\d{{5}}\.tfrecord\.partial({_CHECKSUM})?"
@@ -42,7 +39,7 @@ def write(
     progress: Callable[[str], None] = lambda line: None,
     prepared_with: dict[str, Any] | None = None,
     before_commit: Callable[[dataset_info.DatasetInfo], None] = lambda complete: None,
-    runner: InProcess | Processes | Beam | None = None,
+    runner: Runner | None = None,
 ) -> dataset_info.DatasetInfo:
     """Writes `raw` into `data_dir`, local or gs://, replacing what is there.
 
@@ -58,8 +55,8 @@ def write(
       prepared_with: see `DatasetInfo`.
       before_commit: called with the data set before the commit, when its shards have temporary
         names; may raise to abort.
-      runner: runs the tasks that write shards, see `runners`, if worker processes can read the
-        examples, and `Processes` if there are many; else, and by default, this process runs them.
+      runner: runs the tasks that write shards if worker processes can read the examples and there
+        are enough of them; else, and by default, this process runs them.
 
     Raises:
       DataError: a split has no valid examples, a label is outside of the classes, features differ
@@ -118,17 +115,23 @@ def _remove(paths):
             tf.io.gfile.remove(each)
 
 
+def _choose_runner(runner, splits, progress):
+    """Returns `runner`, or `InProcess` if it is not worth it or the source has one reader."""
+    num_examples = sum(split.size for split in splits)
+    is_small = num_examples < runner.min_examples or sum(split.num_shards for split in splits) == 1
+    if runner.min_examples and is_small:
+        return InProcess()
+    if all(split.in_workers for split in splits):
+        return runner
+    if runner.replaced_note:
+        progress(runner.replaced_note)
+    return InProcess()
+
+
 def _run(data_dir, splits, runner, made, progress):
     """Writes all shards under temporary names, and adds their paths to `made`."""
     earlier = finished_shards.of_earlier_run(data_dir)
-    num_examples = sum(split.size for split in splits)
-    is_small = num_examples < _WORTH_PROCESSES or sum(split.num_shards for split in splits) == 1
-    if runner is None or (is_small and isinstance(runner, Processes)):
-        runner = InProcess()
-    elif not all(split.in_workers for split in splits):
-        if isinstance(runner, Beam):
-            progress("read by this process, not by Beam: the source has one reader")
-        runner = InProcess()
+    runner = _choose_runner(runner or InProcess(), splits, progress)
 
     def tasks():
         for split in splits:
@@ -148,9 +151,8 @@ def _run(data_dir, splits, runner, made, progress):
                 split.add(result)
                 if result.changed_path:
                     progress(f"{result.changed_path} has changed: its shard is written again")
-                # The results of Beam come together, at the end.
-                if not isinstance(runner, Beam) or split.num_done == split.num_shards:
-                    progress(split.progress(result.end))
+                if runner.yields_early or split.num_done == split.num_shards:
+                    progress(split.progress())
             split.finish()
             for line in split.counts.lines() if split.counts else ():
                 progress(f"{split.name}: {line}")

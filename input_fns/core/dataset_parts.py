@@ -218,7 +218,8 @@ def _counts(value: Any, where: str) -> dict[str, int]:
     return {reason: integer(count, where) for reason, count in mapping(value, where).items()}
 
 
-def _names(value: Any, where: str) -> dict[str, list[str]]:
+def names_by_reason(value: Any, where: str) -> dict[str, list[str]]:
+    """Returns `value`, an object of lists of strings."""
     return {reason: list(strings(shown, where)) for reason, shown in mapping(value, where).items()}
 
 
@@ -232,7 +233,7 @@ class LeftOut:
     """
 
     counts: dict[str, int] = field(_counts, default_factory=dict)
-    names: dict[str, list[str]] = field(_names, default_factory=dict)
+    names: dict[str, list[str]] = field(names_by_reason, default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.counts)

@@ -75,9 +75,7 @@ class Counts:
 
     def restore(self, found: AnnotationsSplit, examples: Mapping[str, list[str]]) -> None:
         """Adds the counts of rows that were written before."""
-        notes = Notes(
-            collections.Counter(dict(found.corrected)), collections.Counter(dict(found.left_out))
-        )
+        notes = Notes(collections.Counter(found.corrected), collections.Counter(found.left_out))
         self._add(found.num_images, np.array(found.counts, np.int64), notes, examples)
 
     def as_split(self) -> AnnotationsSplit:

@@ -36,7 +36,7 @@ from input_fns.dataset_info import LeftOut
 from input_fns.image.sources import decoded_images, image_files
 
 _WORDNET_ID = re.compile(r"n[0-9]{8}")
-_BELOW = ("", "ILSVRC/Data/CLS-LOC", "Data/CLS-LOC", "ILSVRC")
+_BELOW = ("ILSVRC/Data/CLS-LOC", "Data/CLS-LOC", "ILSVRC")
 _PLACES = {
     "train": re.compile(r"(ILSVRC2012_img_)?train(\.tar)?"),
     "validation": re.compile(r"(ILSVRC2012_img_)?val(idation)?(\.tar)?"),
@@ -82,10 +82,14 @@ def read(options: Options) -> RawDataset:
     return image_files.to_dataset(options, Found(class_names, splits, {}, left_out))
 
 
+def _bases(options):
+    """Returns the folders that may have the archives, the folders of splits and the labels."""
+    return [options.source, *(os.path.join(options.source, below) for below in _BELOW)]
+
+
 def _find_places(options):
     """Returns `{split: path of its archive or folder}`."""
-    for below in _BELOW:
-        base = os.path.join(options.source, below) if below else options.source
+    for base in _bases(options):
         found = {}
         for split, pattern in _PLACES.items():
             names = [n for n in inventory.names(base, options) if pattern.fullmatch(n)]
@@ -150,8 +154,7 @@ def _validation_labels(names, place, options, left_out):
 
 def _read_labels(options):
     """Returns the path of the labels of the validation set, and `{stem: WordNet id}`."""
-    places = [options.source, *(os.path.join(options.source, name) for name in _BELOW[1:])]
-    for folder in places:
+    for folder in _bases(options):
         there = set(inventory.names(folder, options))
         for name in _SYNSETS:
             if name in there:

@@ -1,4 +1,4 @@
-"""A run goes on with the shards that a killed run has finished."""
+"""A run resumes with the finished shards of a killed run."""
 
 import dataclasses
 import errno
@@ -119,7 +119,7 @@ def _first_split(data_dir):
 
 
 @pytest.mark.parametrize("write_source", SOURCES)
-def test_the_same_command_goes_on_after_a_full_disk(
+def test_the_same_command_resumes_after_a_full_disk(
     write_source, interrupted, serialized, tmp_path
 ):
     options, num_finished = interrupted(write_source)

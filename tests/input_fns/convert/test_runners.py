@@ -15,7 +15,7 @@ from input_fns.image.sources import image_files
 @pytest.fixture
 def raw(tmp_path, monkeypatch):
     """A data set of 7 files, one of them broken; the working folder has modules that exit."""
-    monkeypatch.setattr(writer, "_WORTH_PROCESSES", 0)
+    monkeypatch.setattr(runners.Processes, "min_examples", 0)
     for number in range(7):
         path = tmp_path / "raw" / "ab"[number % 2] / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -55,7 +55,7 @@ class Killer(source.RawArrays):
 
 @pytest.mark.slow
 def test_a_killed_process_is_reported(tmp_path, monkeypatch):
-    monkeypatch.setattr(writer, "_WORTH_PROCESSES", 0)
+    monkeypatch.setattr(runners.Processes, "min_examples", 0)
     split = Killer(np.zeros([6, 3, 2, 1], np.uint8), np.zeros(6, np.int64))
     raw = source.RawDataset("numbers", ("a", "b"), {"train": split})
     with pytest.raises(DataError, match="killed, perhaps out of memory, while examples 0 to 1 of"):
@@ -64,7 +64,7 @@ def test_a_killed_process_is_reported(tmp_path, monkeypatch):
 
 
 def test_a_class_of_a_user_is_read_in_this_process(tmp_path, monkeypatch):
-    monkeypatch.setattr(writer, "_WORTH_PROCESSES", 0)
+    monkeypatch.setattr(runners.Processes, "min_examples", 0)
     raw = source.RawDataset("numbers", (), {"train": Stream(5)})
     written = writer.write(raw, str(tmp_path), 2, runner=runners.of(2))
     assert [shard.num_examples for shard in written.split("train").shards] == [2, 3]

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from unittest import mock
 
+from common import flagfiles
 from engine.cli import cpu_kernels
 from input_fns.convert import flags as convert_flags
 
@@ -212,7 +213,7 @@ def _run(wrapper, flag_values, arguments):
     with tf.Graph().as_default():
         flag_values.unparse_flags()
         startup.mark_own(flag_values, [])  # not those of an earlier test
-        flag_values(["program", *arguments])
+        flag_values(["program", *flagfiles.move_first(arguments)])
         wrapper.main()
 
 

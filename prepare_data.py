@@ -52,12 +52,25 @@ def _convert():
     function = None
     if convert.is_custom(FLAGS.dataset):
         function = registry.attribute("dataset", FLAGS.dataset)
-    raw = convert.read(options, print, function)
     is_new = not tf.io.gfile.exists(data_dir)
+    try:
+        with runner:
+            raw = convert.read(options, print, function, runner)
+            written = _write(raw, prepared_with, runner)
+    finally:
+        if is_new:
+            files.remove_if_empty(data_dir)
+    if written:
+        _print_written(*written)
+
+
+def _write(raw, prepared_with, runner):
+    """Returns the data set and warnings; None if another process has just prepared it."""
+    data_dir = FLAGS.data_dir
     lock = _lock(data_dir)
     try:
         if _is_ready(prepared_with):  # by another process
-            return
+            return None
 
         def before_commit(complete):
             lock.check()
@@ -69,8 +82,10 @@ def _convert():
         )
     finally:
         lock.release()
-        if is_new:
-            files.remove_if_empty(data_dir)
+    return written, warnings
+
+
+def _print_written(written, warnings):
     for name, split in written.splits.items():
         for broken, reason in split.broken[:10]:
             print(f"{name}: skipped {broken}: {reason}")
@@ -78,13 +93,13 @@ def _convert():
             print(f"{name}: {len(split.broken)} skipped, listed in {dataset_info.FILE_NAME}")
     for line in (*written.left_out.lines(), *(f"warning: {line}" for line in warnings)):
         print(line)
-    print(f"{data_dir}: {_describe(written)}")
+    print(f"{written.data_dir}: {_describe(written)}")
 
 
 def _runner():
     if FLAGS.runner == "process":
         return runners.of(FLAGS.workers)
-    runner = beam_runner.Beam(FLAGS.beam_options)
+    runner = beam_runner.Beam(FLAGS.beam_options, FLAGS.data_dir)
     runner.require_visible(data_dir=FLAGS.data_dir, source=FLAGS.source)
     return runner
 

@@ -7,6 +7,7 @@ remote folders only: that takes seconds.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 
 from common.names import is_remote
@@ -70,6 +71,16 @@ def is_file(path: str, or_missing: bool = False) -> bool:
 def exists(path: str) -> bool:
     """Returns True for a file, a folder, or a link to one."""
     return gfile().exists(path) if is_remote(path) else os.path.exists(path)
+
+
+def make(path: str) -> None:
+    """Creates a folder and those above it, unless they are there."""
+    gfile().makedirs(path) if is_remote(path) else os.makedirs(path, exist_ok=True)
+
+
+def remove(path: str) -> None:
+    """Removes a folder with all that is in it."""
+    gfile().rmtree(path) if is_remote(path) else shutil.rmtree(path)
 
 
 def num_bytes(path: str) -> int:

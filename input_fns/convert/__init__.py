@@ -25,6 +25,7 @@ class Source:
       defaults: `{flag: default}`, if it differs from that of the flag.
       tasks: valid values of --task, the default first; () without tasks.
       holds_out: whether its module holds out validation and test itself, such as by time.
+      in_parts: whether it reads parts in worker processes: `read(options, runner)`.
     """
 
     module: str
@@ -35,6 +36,7 @@ class Source:
     defaults: Mapping[str, float | str | tuple[str, ...]] = dataclasses.field(default_factory=dict)
     tasks: tuple[str, ...] = ()
     holds_out: bool = False
+    in_parts: bool = False
 
 
 def _source(module, takes, encoder="", needs="source", tasks=(), defaults=None, **options):
@@ -190,13 +192,14 @@ def check_source(dataset: str, path: str | None) -> None:
         raise DataError(f"--source={path} is not a folder and not a file")
 
 
-def read(options, progress=lambda line: None, function=None):
+def read(options, progress=lambda line: None, function=None, runner=None):
     """Reads the raw data set that `options.Options` describe, and holds out splits of "train".
 
     Args:
       options: `options.Options`.
       progress: function that prints a line.
       function: the user's function if `options.dataset` is custom; see `custom`.
+      runner: `runners.Runner` that reads parts of the source; default: this process reads them.
 
     Returns:
       `source.RawDataset`.
@@ -205,15 +208,19 @@ def read(options, progress=lambda line: None, function=None):
       DataError: a file or an option is missing or invalid.
     """
     # Imported here: the flags of prepare_data.py read `SOURCES` without TensorFlow.
-    from input_fns.convert import files, holdout, inventory
+    from input_fns.convert import files, holdout, inventory, runners
 
     check_source(options.dataset, options.source)
     source = source_of(options.dataset)
     if options.source and "source" in source.needs:  # as a shell completes it
         options = dataclasses.replace(options, source=options.source.rstrip("/") or "/")
     module = importlib.import_module(f"input_fns.{source.module}")
+    runner = runner or runners.InProcess()
     with files.recording(progress) as opened:
-        raw = module.read(function, options) if source is _CUSTOM else module.read(options)
+        if source is _CUSTOM:
+            raw = module.read(function, options)
+        else:
+            raw = module.read(options, *[runner] * source.in_parts)
         if "source" in source.needs:  # a folder of raw files
             for split in raw.splits.values():
                 if not getattr(split, "archives", ()):  # whose files are no files of the source
@@ -236,5 +243,5 @@ def read(options, progress=lambda line: None, function=None):
     if source.encoder:
         # Its tokenizer is an optional dependency.
         encoder = importlib.import_module(f"input_fns.{source.encoder}")
-        raw = encoder.encode(raw, options, progress)
+        raw = encoder.encode(raw, options, progress, runner)
     return raw

@@ -1,7 +1,7 @@
-"""Runs the tasks that write shards with Apache Beam, on this machine or on a cluster.
+"""Reads parts of a source and writes shards with Apache Beam, on this machine or on a cluster.
 
-Most Beam runners return no values to the program that starts a pipeline. So tasks and results are
-files in data_dir, which the workers must see.
+Most Beam runners return no values to the program that starts a pipeline. So items and results are
+files in a folder, which the workers must see: it is below data_dir.
 """
 
 from __future__ import annotations
@@ -15,13 +15,10 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator
 
 from common import files, folders, names
 from input_fns import DataError
-from input_fns.convert import shard_tasks
 from input_fns.convert.runners import LostWorkerError, Runner
-from input_fns.convert.shard_tasks import ShardResult, ShardTask
 
 # Names of classes.
 _DIRECT = "SwitchingDirectRunner"
@@ -30,22 +27,27 @@ _NETWORK_FILE_SYSTEMS = (
     *("9p", "afs", "beegfs", "ceph", "cifs", "fuse.ceph", "fuse.gcsfuse", "fuse.glusterfs"),
     *("fuse.sshfs", "gpfs", "lustre", "nfs", "nfs4", "smb3", "virtiofs"),
 )
-_TASK, _RESULT = "task-", "result-"
+_FOLDER = "work.partial"
+_ITEM, _RESULT = "item-", "result-"
 _MAX_ERROR = 500  # characters
 
 
 class Beam(Runner):
-    """Runs tasks as the elements of a Beam pipeline.
+    """Runs items as the elements of a Beam pipeline.
 
-    A task may run more than once, also at the same time: Beam retries, and some runners start a
+    An item may run more than once, also at the same time: Beam retries, and some runners start a
     second attempt of a slow one.
     """
 
     yields_early = False
     replaced_note = "read by this process, not by Beam: the source has one reader"
 
-    def __init__(self, options: str):
-        """Takes pipeline options of Beam, such as "--runner=DirectRunner --direct_num_workers=2".
+    def __init__(self, options: str, data_dir: str):
+        """Takes pipeline options, such as "--runner=DirectRunner --direct_num_workers=2".
+
+        Args:
+          options: pipeline options of Beam.
+          data_dir: the temporary folder is in it.
 
         Raises:
           DataError: Apache Beam is not installed, or an option is invalid.
@@ -58,6 +60,7 @@ class Beam(Runner):
                 "--runner=beam needs Apache Beam: pip install '.[beam]', in a separate environment "
                 f"({error})"
             ) from error
+        self._data_dir, self._has_folder = data_dir, False
         printed = io.StringIO()
         try:
             with contextlib.redirect_stderr(printed):
@@ -92,8 +95,21 @@ class Beam(Runner):
                     "run. Use gs://, or except on Dataflow a network file system"
                 )
 
-    def map(self, tasks: Iterable[ShardTask]) -> Iterator[ShardResult]:
-        """Yields the result of each task when all have run.
+    @property
+    def folder(self) -> str:
+        """A folder in data_dir."""
+        path = os.path.join(self._data_dir, _FOLDER)
+        if not self._has_folder:
+            folders.make(path)
+            self._has_folder = True
+        return path
+
+    def __exit__(self, *error) -> None:
+        if self._has_folder:
+            folders.remove(self.folder)
+
+    def apply(self, function, items, what=None):
+        """See `Runner.apply`; yields the first result when all items are done.
 
         Raises:
           LostWorkerError: the pipeline failed.
@@ -101,18 +117,17 @@ class Beam(Runner):
         run = secrets.token_hex(4)
         paths: list[str] = []
         try:
-            for task in tasks:
-                folder, name = os.path.split(task.path)
-                # The writer removes files with such names when it commits.
-                paths.append(os.path.join(folder, f"{_TASK}{run}-{name}"))
+            for number, item in enumerate(items):
+                paths.append(os.path.join(self.folder, f"{_ITEM}{run}-{number:05d}"))
                 with files.open_bytes(paths[-1], "wb") as file:
-                    file.write(pickle.dumps(task))
+                    file.write(pickle.dumps((function, item)))
             self._run(paths)
             for path in paths:
                 yield self._result(path)
         finally:
-            for folder in set(map(os.path.dirname, paths)):
-                _remove_files(folder, run)
+            for path in (each for item in paths for each in (item, _result_path(item))):
+                with contextlib.suppress(folders.missing_error(path)):
+                    folders.gfile().remove(path) if names.is_remote(path) else os.unlink(path)
 
     def _run(self, paths):
         import apache_beam as beam
@@ -121,9 +136,9 @@ class Beam(Runner):
         pipeline = beam.Pipeline(options=self._options)
         _ = (
             pipeline
-            | "ListTasks" >> beam.Create(paths, reshuffle=False)
-            | "SpreadTasks" >> beam.Reshuffle()  # else one worker runs all that it lists
-            | "WriteShards" >> beam.Map(run_task)
+            | "ListItems" >> beam.Create(paths, reshuffle=False)
+            | "SpreadItems" >> beam.Reshuffle()  # else one worker runs all that it lists
+            | "RunItems" >> beam.Map(run_item)
         )
         job = None
         try:
@@ -156,33 +171,25 @@ class Beam(Runner):
         )
 
 
-def run_task(path: str) -> None:
-    """Runs the task of a file in a worker, and writes its result beside it.
+def run_item(path: str) -> None:
+    """Runs the function and the item of a file in a worker, and writes the result beside it.
 
     Raises:
-      DataError: the worker does not see the task.
+      DataError: the worker does not see the file.
     """
     try:
         with files.open_bytes(path) as file:
-            task = pickle.loads(file.read())
+            function, item = pickle.loads(file.read())
     except folders.missing_error(path) as error:
         raise DataError(f"the worker does not see {path}") from error
-    result = pickle.dumps(shard_tasks.run(task))
+    result = pickle.dumps(function(item))
     with files.atomic_write(_result_path(path), "wb") as file:
         file.write(result)
 
 
 def _result_path(path):
     folder, name = os.path.split(path)
-    return os.path.join(folder, _RESULT + name[len(_TASK) :])
-
-
-def _remove_files(folder, run):
-    for name in folders.names(folder or "."):
-        if name.startswith((f"{_TASK}{run}-", f"{_RESULT}{run}-")):
-            path = os.path.join(folder, name)
-            with contextlib.suppress(folders.missing_error(path)):
-                folders.gfile().remove(path) if names.is_remote(path) else os.unlink(path)
+    return os.path.join(folder, _RESULT + name[len(_ITEM) :])
 
 
 @contextlib.contextmanager

@@ -85,7 +85,7 @@ class Fingerprints:
                 raise TypeError(f"{value!r} cannot be pickled")
             feed(f"global {value.__module__}.{value.__qualname__};".encode())
         elif dataclasses.is_dataclass(value):
-            fields = [getattr(value, each.name) for each in dataclasses.fields(value)]
+            fields = [getattr(value, e.name) for e in dataclasses.fields(value) if e.compare]
             self._feed(feed, [type(value), *fields])
         else:
             reduce = copyreg.dispatch_table.get(type(value))

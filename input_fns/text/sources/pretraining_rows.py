@@ -15,11 +15,13 @@ import math
 import random
 import tempfile
 from array import array
+from collections.abc import Callable
 
 import numpy as np
 
 from input_fns import DataError
 from input_fns.convert.options import Options
+from input_fns.convert.runners import Runner
 from input_fns.convert.source import RawDataset, RawSplit, Row
 from input_fns.dataset_info import Feature
 from input_fns.text.sources import bert_vocabulary, token_rows
@@ -127,13 +129,16 @@ def num_predictions(options: Options) -> int:
     return options.max_predictions_per_seq or math.ceil(options.max_length * options.masked_lm_prob)
 
 
-def encode(raw: RawDataset, options: Options, progress=lambda line: None) -> RawDataset:
+def encode(
+    raw: RawDataset, options: Options, progress: Callable[[str], None], runner: Runner
+) -> RawDataset:
     """Returns the data set with rows of masked pairs.
 
     Args:
       raw: splits of `RawDocuments`.
       options: see `bert_vocabulary.tokenizer_from_options`; those of masked pairs.
       progress: function that prints a line.
+      runner: runs functions on parts of the texts.
 
     Raises:
       DataError: the vocabulary is invalid, or a split has fewer than two documents.

@@ -6,12 +6,14 @@ import dataclasses
 import os
 import re
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 
 from common.names import printable
 from input_fns import DataError
 from input_fns.convert.options import Options
+from input_fns.convert.runners import Runner
 from input_fns.convert.source import RawDataset, content_name
 from input_fns.text import squad_json
 from input_fns.text.sources import bert_vocabulary, squad_windows, token_rows
@@ -27,7 +29,9 @@ _NOT_IN_CONTEXT = "the answer is not in the context where answer_start says"
 _IN_NO_WINDOW = "no window holds the whole answer"
 
 
-def encode(raw: RawDataset, options: Options, progress=lambda line: None) -> RawDataset:
+def encode(
+    raw: RawDataset, options: Options, progress: Callable[[str], None], runner: Runner
+) -> RawDataset:
     """Returns the data set with windows of tokens.
 
     Questions of "train" without an answer to learn are left out. Other splits keep every question
@@ -38,6 +42,7 @@ def encode(raw: RawDataset, options: Options, progress=lambda line: None) -> Raw
       options: see `bert_vocabulary.tokenizer_from_options`; `max_length`, `doc_stride` and
         `max_query_length`.
       progress: function that prints a line.
+      runner: runs functions on parts of the texts.
 
     Raises:
       DataError: the vocabulary or an option is invalid.

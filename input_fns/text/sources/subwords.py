@@ -9,11 +9,13 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 
 from input_fns import DataError, dataset_info
 from input_fns.convert.options import Options
+from input_fns.convert.runners import Runner
 from input_fns.convert.source import RawDataset, RawSplit, Row, content_name
 from input_fns.dataset_info import Feature
 from input_fns.text import vocabulary
@@ -53,7 +55,9 @@ class RawTokens(RawSplit):
         return Row(values, {"source": feature, "target": feature})
 
 
-def encode(raw: RawDataset, options: Options, progress=lambda line: None) -> RawDataset:
+def encode(
+    raw: RawDataset, options: Options, progress: Callable[[str], None], runner: Runner
+) -> RawDataset:
     """Returns the data set with rows of tokens.
 
     Args:
@@ -61,6 +65,7 @@ def encode(raw: RawDataset, options: Options, progress=lambda line: None) -> Raw
         held out of it.
       options: `vocabulary`, or `vocab_size`, `subwords` and `seed` to learn one; `max_length`.
       progress: function that prints a line.
+      runner: runs functions on parts of the texts.
 
     Raises:
       DataError: a pair of another split of the source is longer than `max_length`.

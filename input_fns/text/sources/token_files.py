@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Callable
 
 import numpy as np
 
 from common import folders
 from input_fns import DataError
 from input_fns.convert.options import Options
+from input_fns.convert.runners import Runner
 from input_fns.convert.source import RawDataset, RawSplit, Row, numbered
 from input_fns.convert.split_names import find_files, split_in, stem_of
 from input_fns.convert.tables import Places
@@ -122,13 +124,16 @@ def _files(options):
     return find_files(options, _EXTENSIONS, _CONLL)
 
 
-def encode(raw: RawDataset, options: Options, progress=lambda line: None) -> RawDataset:
+def encode(
+    raw: RawDataset, options: Options, progress: Callable[[str], None], runner: Runner
+) -> RawDataset:
     """Returns the data set with rows of ids and tags.
 
     Args:
       raw: splits of `RawSentences`.
       options: see `bert_vocabulary.tokenizer_from_options`; `max_length`.
       progress: function that prints a line.
+      runner: runs functions on parts of the texts.
 
     Raises:
       DataError: the vocabulary is invalid, or a tag is not one of the training split.

@@ -9,12 +9,13 @@ With --truncate=middle, tokens are removed from the middle instead.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from input_fns.convert.options import Options
+from input_fns.convert.runners import Runner
 from input_fns.convert.source import RawDataset, RawSplit, Row, numbered
 from input_fns.dataset_info import Feature
 from input_fns.text import wordpiece
@@ -139,13 +140,16 @@ def row_values(
     }
 
 
-def encode(raw: RawDataset, options: Options, progress=lambda line: None) -> RawDataset:
+def encode(
+    raw: RawDataset, options: Options, progress: Callable[[str], None], runner: Runner
+) -> RawDataset:
     """Returns the data set with rows of ids.
 
     Args:
       raw: splits of `RawTexts`; `kind` has the task, and the texts that the source left out.
       options: see `bert_vocabulary.tokenizer_from_options`; `max_length`; `truncate`.
       progress: function that prints a line.
+      runner: runs functions on parts of the texts.
 
     Raises:
       DataError: the vocabulary is invalid, or cannot be learnt.

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from input_fns import DataError
-from input_fns.convert import beam_runner, shard_tasks, source, writer
+from input_fns.convert import beam_runner, finished_shards, source, writer
 from tests import clicks_data, marks
 
 runner = pytest.importorskip(
@@ -121,8 +121,9 @@ class Invalid(Failing):
 def test_a_failed_worker_is_one_error_and_leaves_nothing(tmp_path, split, options, message):
     split = split(np.zeros([6, 3, 2, 1], np.uint8), np.zeros(6, np.int64))
     raw = source.RawDataset("numbers", ("a", "b"), {"train": split})
-    with pytest.raises(DataError, match=message) as error:
-        writer.write(raw, str(tmp_path), 3, runner=beam_runner.Beam(options))
+    beam = beam_runner.Beam(options, str(tmp_path))
+    with beam, pytest.raises(DataError, match=message) as error:
+        writer.write(raw, str(tmp_path), 3, runner=beam)
     assert "\n" not in str(error.value)
     assert os.listdir(tmp_path) == []
 
@@ -130,15 +131,22 @@ def test_a_failed_worker_is_one_error_and_leaves_nothing(tmp_path, split, option
 def test_shards_that_were_finished_before_a_failure_are_used(tmp_path, monkeypatch):
     images, labels = np.arange(36, dtype=np.uint8).reshape([6, 3, 2, 1]), np.zeros(6, np.int64)
     raw = source.RawDataset("numbers", ("a",), {"train": source.RawArrays(images, labels)})
-    lines, real = [], shard_tasks.run
-    monkeypatch.setattr(shard_tasks, "run", lambda task: real(task) and 1 / task.begin)
-    with pytest.raises(DataError, match="Run the same command"):
-        writer.write(raw, str(tmp_path), 3, lines.append, runner=beam_runner.Beam(""))
+    lines, save = [], finished_shards.save
+
+    def save_and_fail_at_0(task, *arguments):
+        save(task, *arguments)
+        return 1 / task.begin
+
+    monkeypatch.setattr(finished_shards, "save", save_and_fail_at_0)
+    beam = beam_runner.Beam("", str(tmp_path))
+    with beam, pytest.raises(DataError, match="Run the same command"):
+        writer.write(raw, str(tmp_path), 3, lines.append, runner=beam)
     monkeypatch.undo()
     finished = len(os.listdir(tmp_path)) // 2  # with their manifests
     assert lines == [f"{finished} finished shards are kept for the same command"]
     assert 1 <= finished <= 3
-    writer.write(raw, str(tmp_path), 3, lines.append, runner=beam_runner.Beam(""))
+    with beam_runner.Beam("", str(tmp_path)) as runner:
+        writer.write(raw, str(tmp_path), 3, lines.append, runner=runner)
     assert "of an earlier run" in lines[1]
     assert lines[1].startswith("train: shard 3/3, 6/6 examples")
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", *[".tfrecord"] * 3]
@@ -170,7 +178,7 @@ def has_extras(monkeypatch):
 )
 def test_workers_elsewhere_need_paths_that_they_see(tmp_path, monkeypatch, options, is_local):
     has_extras(monkeypatch)
-    beam = beam_runner.Beam(options)
+    beam = beam_runner.Beam(options, "data")
     beam.require_visible(data_dir="gs://bucket/data", source="")
     if is_local:
         beam.require_visible(data_dir=str(tmp_path), source="raw")
@@ -184,10 +192,10 @@ def test_a_network_file_system_is_seen_except_on_dataflow(tmp_path, monkeypatch)
     with open("/proc/self/mounts") as file:
         kinds = {line.split()[2] for line in file}
     monkeypatch.setattr(beam_runner, "_NETWORK_FILE_SYSTEMS", kinds)
-    flink = beam_runner.Beam("--runner=FlinkRunner --flink_master=host:8081")
+    flink = beam_runner.Beam("--runner=FlinkRunner --flink_master=host:8081", "data")
     flink.require_visible(data_dir=str(tmp_path / "new"))
     with pytest.raises(DataError, match="the workers of DataflowRunner do not run"):
-        beam_runner.Beam("--runner=DataflowRunner").require_visible(data_dir=str(tmp_path))
+        beam_runner.Beam("--runner=DataflowRunner", "").require_visible(data_dir=str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -202,5 +210,5 @@ def test_a_network_file_system_is_seen_except_on_dataflow(tmp_path, monkeypatch)
 )
 def test_an_invalid_option_of_beam_is_one_line(capfd, options, message):
     with pytest.raises(DataError, match=message):
-        beam_runner.Beam(options)
+        beam_runner.Beam(options, "data")
     assert "usage" not in capfd.readouterr().err

@@ -1,5 +1,6 @@
 """The shards do not depend on who writes them."""
 
+import functools
 import os
 
 import numpy as np
@@ -9,6 +10,7 @@ from PIL import Image
 from input_fns import DataError
 from input_fns.convert import runners, source, writer
 from input_fns.convert.options import Options
+from input_fns.convert.shared_array import SharedArray
 from input_fns.image.sources import image_files
 
 
@@ -37,12 +39,36 @@ def contents(folder):
 def test_a_pool_writes_what_one_process_writes(raw, tmp_path):
     lines = []
     written = writer.write(raw, str(tmp_path / "here"), 3, lines.append)
-    there = writer.write(raw, str(tmp_path / "there"), 3, lines.append, runner=runners.of(2))
+    with runners.of(2) as runner:
+        there = writer.write(raw, str(tmp_path / "there"), 3, lines.append, runner=runner)
     assert contents(tmp_path / "here") == contents(tmp_path / "there")
     assert written.splits == there.splits
     words = [line.split(",")[0] for line in lines]
     assert words == [f"train: shard {i}/3" for i in (1, 2, 3)] * 2
     assert os.getcwd() == str(tmp_path / "working")
+
+
+def sum_of_shared(numbers, shared):
+    """The sum of the elements of a shared array with these numbers."""
+    return int(shared.array[list(numbers)].sum())
+
+
+@pytest.mark.slow
+def test_a_pool_applies_a_function_in_the_order_of_the_items():
+    with runners.of(2) as runner:
+        path = os.path.join(runner.folder, "squares")
+        shared = SharedArray.write(path, [np.arange(7) ** 2, np.array([100])])
+        function = functools.partial(sum_of_shared, shared=shared)
+        assert list(runner.apply(function, [(1, 2), (7,), (3,)])) == [5, 100, 9]
+        with pytest.raises(IndexError, match="index 8 is out of bounds"):
+            list(runner.apply(function, [(1,), (8,), (0,)]))
+        assert next(runner.apply(function, iter([(2,), (3,)]))) == 4  # stops early
+    assert not os.path.exists(os.path.dirname(path))
+
+
+def test_one_item_is_run_in_this_process():
+    with runners.of(2) as runner:
+        assert list(runner.apply(lambda item: (item, os.getpid()), [13])) == [(13, os.getpid())]
 
 
 class Killer(source.RawArrays):
@@ -58,8 +84,9 @@ def test_a_killed_process_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(runners.Processes, "min_examples", 0)
     split = Killer(np.zeros([6, 3, 2, 1], np.uint8), np.zeros(6, np.int64))
     raw = source.RawDataset("numbers", ("a", "b"), {"train": split})
-    with pytest.raises(DataError, match="killed, perhaps out of memory, while examples 0 to 1 of"):
-        writer.write(raw, str(tmp_path), 3, runner=runners.of(2))
+    message = "killed, perhaps out of memory, while examples 0 to 1 of"
+    with runners.of(2) as runner, pytest.raises(DataError, match=message):
+        writer.write(raw, str(tmp_path), 3, runner=runner)
     assert os.listdir(tmp_path) == []
 
 

@@ -1,8 +1,8 @@
-"""Files with classes in uncompressed tar archives, as if each archive were a folder.
+"""Files with classes in tar and zip archives, as if each archive were a folder.
 
-SOURCE/{train,val,test}.tar with CLASS/anything   one split per archive
+SOURCE/{train,val,test}.zip with CLASS/anything   one split per archive
 SOURCE/CLASS.tar, SOURCE/SPLIT/CLASS.tar          an archive for each class
-SOURCE.tar                                        with folders as `class_folders`
+SOURCE.zip                                        with folders as `class_folders`
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ import numpy as np
 from common import folders
 from common.names import normalized, printable, sorted_labels
 from input_fns import DataError
-from input_fns.convert import class_folders, inventory, tar_members
+from input_fns.convert import archives as archive_files
+from input_fns.convert import class_folders, inventory
+from input_fns.convert.archive_members import ENDINGS
 from input_fns.convert.class_folders import Found, LabelledFiles
 from input_fns.convert.folder_structure import listed
 from input_fns.convert.options import Options
 from input_fns.convert.split_names import is_split, split_in, split_names
-from input_fns.convert.tar_members import ENDING
 from input_fns.dataset_info import LeftOut
 
 # Number of the archive, offset and size.
@@ -31,7 +32,7 @@ def of_source(options: Options) -> list[str]:
     """Returns the archives of a source that has nothing else: its files are in them, or []."""
     source = options.source
     if folders.is_file(source):
-        return [source] if source.lower().endswith(ENDING) else []
+        return [source] if source.lower().endswith(ENDINGS) else []
     found = in_folder(source, options)
     for name in inventory.subfolders(source, options):
         inside = in_folder(os.path.join(source, name), options) if split_in(name) else []
@@ -46,7 +47,7 @@ def in_folder(folder: str, options: Options) -> list[str]:
     return [
         os.path.join(folder, name)
         for name in inventory.names(folder, options)
-        if name.lower().endswith(ENDING)
+        if name.lower().endswith(ENDINGS)
     ]
 
 
@@ -59,12 +60,12 @@ def files_of(
     folder of its name.
 
     Raises:
-      DataError: see `tar_members.find`, or a file is in two archives.
+      DataError: see `archives.find`, or a file is in two archives.
     """
     found: dict[str, Range] = {}
     for number, path in enumerate(archives):
-        above = path[len(options.source) :].lstrip("/")[: -len(ENDING)]
-        for inside, (offset, size) in tar_members.find(path, left_out).items():
+        above = os.path.splitext(path[len(options.source) :].lstrip("/"))[0]
+        for inside, (offset, size) in archive_files.find(path, left_out).items():
             name = f"{above}/{inside}".lstrip("/")
             is_skipped = any(inventory.is_skipped(part, options) for part in name.split("/"))
             if is_skipped or not name.lower().endswith(extensions):

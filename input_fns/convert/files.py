@@ -18,6 +18,7 @@ import numpy as np
 from common import files, folders, names
 from input_fns import DataError
 from input_fns.convert import encodings
+from input_fns.convert.archive_members import Member, MemberError, MemberFile
 from input_fns.core import memory
 
 PACKED = (".gz", ".xz")
@@ -64,21 +65,29 @@ def note_western(path: str) -> None:
 
 
 def open_file(path: str):
-    """Opens a file to read bytes, local or gs://.
+    """Opens a file to read bytes, local, gs:// or in an archive.
 
     Raises:
       OSError, OpError: it is missing or not a file.
+      MemberError: the archive is damaged.
     """
     record(path)
+    if isinstance(path, Member):
+        return MemberFile(files.open_bytes(path.archive), path)
     if not names.is_remote(path) and os.path.exists(path) and not os.path.isfile(path):
         raise OSError("it is not a file")  # such as a pipe, which never ends
     return files.open_bytes(path)
 
 
 def record(path: str) -> None:
-    """Adds the path of a file that is read to those of `recording`."""
+    """Adds the path of a file that is read, or of its archive, to those of `recording`."""
     if _opened_paths.get() is not None:
-        _opened_paths.get().add(path)
+        _opened_paths.get().add(path.archive if isinstance(path, Member) else path)
+
+
+def num_bytes(path: str) -> int:
+    """Returns the size of a file; of one in a zip, its compressed size."""
+    return path.size if isinstance(path, Member) else folders.num_bytes(path)
 
 
 def read_bytes(path: str) -> bytes:
@@ -113,11 +122,10 @@ def split_packed(name: str) -> tuple[str, str]:
 @contextlib.contextmanager
 def opened(path: str):
     """Opens a file that may be packed; errors while it is read become `DataError`s."""
-    record(path)
     if not folders.is_file(path, or_missing=True):
         raise DataError(f"{path} is not a file")
     try:
-        with files.open_bytes(path) as file:
+        with open_file(path) as file:
             if path.endswith(".gz"):
                 with gzip.GzipFile(fileobj=file) as unpacked:
                     yield unpacked
@@ -128,8 +136,10 @@ def opened(path: str):
                 yield file
     except folders.missing_error(path) as error:
         raise DataError(f"{path} is not there") from error
+    except MemberError as error:
+        raise DataError(f"{path}: {error}. Download {path.archive} again") from error
     except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
-        size = folders.num_bytes(path)
+        size = num_bytes(path)
         kind = "gzip" if path.endswith(".gz") else "xz"
         raise DataError(f"{path} ({size} bytes) is not a complete {kind} file: {error}") from error
 

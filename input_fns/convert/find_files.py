@@ -6,6 +6,7 @@ import os
 import posixpath
 import re
 import urllib.parse
+from collections.abc import Callable, Iterable
 
 from common import folders
 from common.names import normalized, printable
@@ -25,9 +26,14 @@ class Finder:
     the folder counts.
     """
 
-    def __init__(self, folder: str, extensions: tuple[str, ...] = ()):
-        """Takes the folder, local or gs://, and the extensions of names that have none."""
-        self.folder, self._extensions = folder, extensions
+    def __init__(
+        self,
+        folder: str,
+        extensions: tuple[str, ...] = (),
+        names_in: Callable[[str], Iterable[str]] = folders.names,
+    ):
+        """Takes the folder, the extensions of names that have none, and what lists a folder."""
+        self.folder, self._extensions, self._names_in = folder, extensions, names_in
         self._listed: dict[str, dict[str, str]] = {}
 
     def find(self, name: str) -> str | None:
@@ -71,7 +77,7 @@ class Finder:
 
     def _real_name(self, folder, name):
         if folder not in self._listed:
-            found = folders.names(folder)
+            found = list(self._names_in(folder))
             # Names as they are hide those that differ in the case of the extension.
             self._listed[folder] = {
                 **{_key(name): name for name in found},

@@ -13,9 +13,9 @@ from types import MappingProxyType
 from common import folders
 from common.names import is_system, normalized, printable
 from input_fns.audio.sources import compressed_audio
+from input_fns.convert.archive_members import ENDINGS
 from input_fns.convert.files import note
 from input_fns.convert.options import Options
-from input_fns.convert.tar_members import ENDING
 from input_fns.dataset_info import LeftOut
 
 SYSTEM, SKIPPED = "hidden files and files of the system", "named by --skip"
@@ -107,7 +107,7 @@ def unread(
         below = below.lstrip("/")
         parts.update(map(normalized, below.split("/")))
         found.add(reasons.get(path) or reason_of(below, options), below)
-    if options.skip and any(path.lower().endswith(ENDING) for path in used):
+    if options.skip and any(path.lower().endswith(ENDINGS) for path in used):
         return found  # the files in an archive are not listed
     for pattern in options.skip:
         if not fnmatch.filter(parts, normalized(pattern)):

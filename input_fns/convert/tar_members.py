@@ -13,16 +13,14 @@ from common import folders
 from common.names import printable
 from input_fns import DataError
 from input_fns.convert import files
+from input_fns.convert.archive_members import LINKS, OUTSIDE, REPLACED
 from input_fns.dataset_info import LeftOut
 
-ENDING = ".tar"
+_ENDING = ".tar"
 _BLOCK = 512
 _MAX_DEPTH = 3  # ILSVRC has archives of classes in one archive
 _MAX_HEADER_BYTES = 2**20  # of a long name, or of the records of pax
 _COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ")
-_LINKS = "links and special files in archives"
-_OUTSIDE = "files in archives whose names have '..'"
-_REPLACED = "files in archives that a later one of the same name replaces"
 
 
 def find(path: str, left_out: LeftOut) -> dict[str, tuple[int, int]]:
@@ -41,14 +39,14 @@ def find(path: str, left_out: LeftOut) -> dict[str, tuple[int, int]]:
     with files.opened(path) as file:
         for name, offset, size in _members(file, path, "", 0, folders.num_bytes(path), left_out):
             if name in found:  # as `tar --append` updates a file
-                left_out.add(_REPLACED, name)
+                left_out.add(REPLACED, name)
             found[name] = offset, size
     return found
 
 
 def _members(file, path, above, begin, end, left_out, depth=1):
     """Yields name, offset and size of the files of the archive in a range of a file."""
-    where = printable(f"{path} ({above.rstrip('/')}{ENDING})" if above else path)
+    where = printable(f"{path} ({above.rstrip('/')}{_ENDING})" if above else path)
     place, long_name, long_size = begin, "", None
     while head := _block(file, where, place, begin, end):
         info = _header(where, place, head)
@@ -68,16 +66,16 @@ def _members(file, path, above, begin, end, left_out, depth=1):
             parts = [p for p in (long_name or info.name).split("/") if p not in ("", ".")]
             name = above + "/".join(parts)
             long_name, long_size = "", None
-            is_inner = name.lower().endswith(ENDING) and depth < _MAX_DEPTH
+            is_inner = name.lower().endswith(_ENDING) and depth < _MAX_DEPTH
             if info.type == tarfile.GNUTYPE_SPARSE:
                 raise DataError(f"{where} has a sparse file, {printable(name)}. Pack it again")
             if not info.isreg():
                 if not info.isdir():
-                    left_out.add(_LINKS, name)
+                    left_out.add(LINKS, name)
             elif ".." in parts or not parts:
-                left_out.add(_OUTSIDE, name)
+                left_out.add(OUTSIDE, name)
             elif is_inner:
-                inner = name[: -len(ENDING)] + "/"
+                inner = name[: -len(_ENDING)] + "/"
                 inside = file, path, inner, place, place + size, left_out, depth + 1
                 yield from _members(*inside)
             else:

@@ -5,7 +5,9 @@
     SOURCE/train/_annotations.coco.json           SOURCE/train/*.jpg            Roboflow
     SOURCE/result.json                            SOURCE/images/*.jpg           Label Studio
 
---annotations and --image_folder name files and folders of other layouts.
+--annotations and --image_folder name files and folders of other layouts. Archives (.zip, .tar) are
+read as if they were unpacked in their folder: annotations_trainval2017.zip, train2017.zip, ... as
+downloaded.
 """
 
 from __future__ import annotations
@@ -15,11 +17,10 @@ import itertools
 import os
 from collections.abc import Mapping
 
-from common import folders
 from common.constants import IGNORED_CLASS
 from common.names import printable
 from input_fns import DataError
-from input_fns.convert import inventory
+from input_fns.convert.archives import SourceTree
 from input_fns.convert.loose_values import Identifier
 from input_fns.convert.options import Options
 from input_fns.convert.source import RawDataset
@@ -53,9 +54,10 @@ def read(options: Options) -> RawDataset:
     masks = options.task == "segmentation"
     if masks and not importlib.util.find_spec("pycocotools"):
         raise DataError("--task=segmentation of COCO needs pycocotools: pip install '.[detection]'")
-    files = coco_files.annotation_files(options)
-    found = {split: coco_json.read(path, masks) for split, path in files.items()}
     left_out = LeftOut()
+    tree = SourceTree(options, left_out)
+    files = coco_files.annotation_files(options, tree)
+    found = {split: coco_json.read(path, masks) for split, path in files.items()}
     for one in found.values():
         left_out.update(one.left_out)
     categories = _categories(found, left_out)
@@ -66,12 +68,14 @@ def read(options: Options) -> RawDataset:
     make = _objects if masks else _boxes
     images = {}
     for split, one in found.items():
-        paths = _paths(options, split, one)
+        paths = _paths(options, tree, split, one)
         images[split] = [
             make(image, number, path, one, class_of, options)
             for image, number, path in zip(one.images, image_numbers[split], paths)
         ]
-    unnamed = _images_below(options)
+    unnamed = _images_below(options, tree)
+    used = {*files.values(), *(item.path for items in images.values() for item in items)}
+    tree.add_unused(used, left_out, unnamed)
     if masks:
         return annotated_datasets.with_masks(options, Rules(names), images, left_out, unnamed)
     ids = {category.name: category.stored_id for category in categories.values()}
@@ -96,13 +100,13 @@ def _number_images(found):
     return numbers, [image.stored_id for image in images]
 
 
-def _paths(options, split, instances):
+def _paths(options, tree, split, instances):
     """Returns (path, problem) of each image of a split.
 
     Raises:
       DataError: no image is there, or two names are of the same file.
     """
-    finders = coco_files.finders_of_images(options, split, instances)
+    finders = coco_files.finders_of_images(options, tree, split, instances)
     found, first = [], {}
     for image in instances.images:
         path = next(filter(None, (finder.find(image.file_name) for finder in finders)), None)
@@ -118,17 +122,15 @@ def _paths(options, split, instances):
                 f"{printable(path)}. Remove one, or store the images in the folders of their "
                 "file_names"
             )
-        found.append((path, ""))
+        found.append((tree.path(path), ""))
     return found
 
 
-def _images_below(options) -> Mapping[str, str]:
+def _images_below(options, tree) -> Mapping[str, str]:
     """Returns `{path: reason}` of all images below --source; those that are stored do not count."""
-    if not folders.is_folder(options.source):
-        return {}
     return {
         path: _UNNAMED
-        for path in inventory.files(options.source, options)
+        for path in tree.files(options.source)
         if os.path.splitext(path)[1].lower() in decoded_images.EXTENSIONS
     }
 

@@ -171,18 +171,16 @@ def read_file(
     image_size: tuple[int, int] | None,
     channels: int,
     pixel_range: tuple[float, float] | None = None,
-    place: tuple[str, int, int] | None = None,
 ) -> StoredImage | str:
-    """Reads a file, local or gs://; returns the reason instead of the image if it is invalid.
+    """Reads a file, local, gs:// or in an archive; returns the reason if it is invalid.
 
-    See `read` for the other arguments; `place` is path, offset and size of a file in an archive,
-    whose `name` is for errors.
+    See `read` for the other arguments.
 
     Raises:
       PixelRangeError: the range of the values is unknown.
     """
     try:
-        return read(bytes_of(*(place or (name,))), image_size, channels, pixel_range)
+        return read(bytes_of(name), image_size, channels, pixel_range)
     except PixelRangeError as error:
         raise named(error, name) from error
     except Exception as error:  # Pillow's decoders raise many types of errors.
@@ -228,19 +226,15 @@ def reason_of(error: Exception) -> str:
     return "it is not an image" if "cannot identify image" in text else text
 
 
-def bytes_of(name: str, offset: int = 0, size: int | None = None) -> bytes:
-    """Returns the content of a file, local or gs://, or of a range of its bytes.
+def bytes_of(name: str) -> bytes:
+    """Returns the content of a file, local, gs:// or in an archive.
 
     Raises:
-      OSError, ValueError: it is missing, empty or not a file.
+      OSError, ValueError: it is missing, empty, damaged in its archive, or not a file.
     """
     with files.open_file(name) as file:
-        if size is None:
-            # A remote file allocates the requested size.
-            data = file.read(-1 if names.is_remote(name) else _MAX_BYTES)
-        else:
-            file.seek(offset)
-            data = file.read(min(size, _MAX_BYTES))
+        # A remote file allocates the requested size.
+        data = file.read(-1 if names.is_remote(name) else _MAX_BYTES)
     if not data:
         raise ValueError("it is empty")
     return data

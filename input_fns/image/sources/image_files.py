@@ -16,6 +16,7 @@ import numpy as np
 from common import folders
 from common.names import printable
 from input_fns.convert import class_archives, class_folders, labelled_rows
+from input_fns.convert.archive_members import Member
 from input_fns.convert.options import Options
 from input_fns.convert.source import Broken, RawDataset, RawSplit, Row
 from input_fns.dataset_info import Feature
@@ -75,12 +76,11 @@ class ImageFiles(ImageSplit):
     def read(self, i: int) -> Row | Broken:
         """Reads and checks a file."""
         path, options = self.paths[i], self.options
-        place = None
         if self.ranges is not None:
             archive, offset, size = self.ranges[i].tolist()
-            place = self.archives[archive], offset, size
+            path = Member(path, self.archives[archive], offset, size)
         image = decoded_images.read_file(
-            path, options.image_size, options.channels, options.pixel_range, place
+            path, options.image_size, options.channels, options.pixel_range
         )
         if isinstance(image, str):
             return Broken(printable(path), image)
@@ -118,7 +118,7 @@ def to_dataset(options: Options, found: class_folders.Found) -> RawDataset:
 
 
 def mean_file_size(paths: Sequence[str]) -> int:
-    """Returns the mean size in bytes of files, local or gs://."""
+    """Returns the mean size in bytes of files, local, gs:// or in archives."""
     return round(np.mean([_size(path) for path in paths]))
 
 
@@ -129,6 +129,8 @@ def name_in(source: str, path: str) -> str:
 
 def _size(path):
     try:
+        if isinstance(path, Member):
+            return path.size
         return folders.num_bytes(path) if folders.is_file(path, or_missing=True) else 0
     except folders.errors(path):  # its reader says that it is missing
         return 0

@@ -27,11 +27,11 @@ from common import folders
 from common.names import printable
 from input_fns import DataError
 from input_fns.convert import class_archives, inventory
+from input_fns.convert.archive_members import ENDINGS
 from input_fns.convert.class_folders import Found, LabelledFiles
 from input_fns.convert.files import opened, read_lines, read_start
 from input_fns.convert.options import Options
 from input_fns.convert.source import RawDataset
-from input_fns.convert.tar_members import ENDING
 from input_fns.dataset_info import LeftOut
 from input_fns.image.sources import decoded_images, image_files
 
@@ -94,7 +94,7 @@ def _find_places(options):
         for split, pattern in _PLACES.items():
             names = [n for n in inventory.names(base, options) if pattern.fullmatch(n)]
             # An archive and the folder that it was unpacked to: the folder.
-            names.sort(key=lambda name: name.endswith(ENDING))
+            names.sort(key=lambda name: name.endswith(ENDINGS))
             if names:
                 found[split] = os.path.join(base, names[0])
         if "train" in found or "validation" in found:

@@ -10,7 +10,7 @@ import pytest
 from input_fns import DataError
 from input_fns.convert import tar_members
 from input_fns.dataset_info import LeftOut
-from tests.tar_files import pack
+from tests.archive_files import pack
 
 LONG = "a" * 90 + "/" + "b" * 120 + ".jpg"
 

@@ -4,6 +4,7 @@ import functools
 import io
 import json
 import os
+import pickle
 import shutil
 
 import numpy as np
@@ -14,6 +15,7 @@ from input_fns import DataError
 from input_fns.image.sources import boxes, coco_json, coco_masks
 from input_fns.image.sources.boxes import Notes
 from tests import shapes_data
+from tests.archive_files import pack_zip
 from tests.marks import slow
 
 SMALL = {"size": (20, 24), "side": (5, 9)}
@@ -80,6 +82,67 @@ def test_files_of_images_are_kept_byte_for_byte(read_boxes, shapes):
     _, rows, _ = read_boxes()
     for row in rows:
         assert row.values["image"] == (shapes / row.name).read_bytes()
+
+
+def stored(raw):
+    """The rows of each split, as a worker process reads them."""
+    splits = pickle.loads(pickle.dumps(raw.splits))
+    return {name: [row.values for row in split] for name, split in splits.items()}
+
+
+def as_published(shapes, folder, names):
+    """Copies the folder of shapes, with these folders as zips."""
+    shutil.copytree(shapes, folder)
+    for name in names:
+        files = sorted((folder / name).iterdir())
+        contents = {f"{name}/{path.name}": path.read_bytes() for path in files}
+        (folder / f"{name}_2017.zip").write_bytes(pack_zip(contents))
+        shutil.rmtree(folder / name)
+    return folder
+
+
+@pytest.mark.parametrize("names", [["annotations", "train", "val"], ["train"], ["annotations"]])
+def test_archives_as_downloaded(read, shapes, tmp_path, names):
+    source = as_published(shapes, tmp_path / "zips", names)
+    for task in ("detection", "segmentation"):
+        expected = read("coco", source=shapes, task=task)
+        raw = read("coco", source=source, task=task)
+        assert raw.kind == expected.kind
+        assert not raw.left_out
+        assert stored(raw) == stored(expected)
+
+
+def test_one_archive_is_a_source(read, shapes, tmp_path):
+    contents = {str(p.relative_to(shapes)): p.read_bytes() for p in shapes.rglob("*.*")}
+    (tmp_path / "export.zip").write_bytes(pack_zip(contents))
+    raw = read("coco", source=tmp_path / "export.zip", task="detection")
+    expected = read("coco", source=shapes, task="detection")
+    assert stored(raw) == stored(expected)
+
+
+def test_an_unpacked_file_hides_that_in_the_archive(read, rows, shapes):
+    images = {f"train/{p.name}": b"broken" for p in (shapes / "train").iterdir()}
+    (shapes / "train.zip").write_bytes(pack_zip({**images, "train/other.png": b"1"}))
+    raw = read("coco", source=shapes, task="detection")
+    assert len(rows(raw.splits["train"])[0]) == 6
+    assert raw.left_out.names == {"images that the JSON does not name": ["train/other.png"]}
+
+
+def test_two_archives_with_one_file(read, shapes):
+    for name in ("a.zip", "b.zip"):
+        (shapes / name).write_bytes(pack_zip({"train/new.png": b"1"}))
+    with pytest.raises(DataError, match=r"new.png is in .*b.zip and in .*a.zip. Leave .*--skip=b"):
+        read("coco", source=shapes, task="detection")
+
+
+def test_a_damaged_file_in_an_archive_is_skipped(read, rows, shapes, tmp_path):
+    source = as_published(shapes, tmp_path / "zips", ["train"])
+    archive = source / "train_2017.zip"
+    data = bytearray(archive.read_bytes())
+    data[200] ^= 1
+    archive.write_bytes(data)
+    good, broken = rows(read("coco", source=source, task="detection").splits["train"])
+    assert (len(good), len(broken)) == (5, 1)
 
 
 def test_masks_are_the_drawn_shapes(read, shapes):

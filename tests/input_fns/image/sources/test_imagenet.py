@@ -8,7 +8,7 @@ import pytest
 from scipy import io as matlab
 
 from input_fns import DataError
-from tests.tar_files import pack
+from tests.archive_files import pack
 
 WNIDS = ("n01440764", "n01443537", "n02105855")
 NUMBERS = (7, 2, 5)  # ILSVRC2012_ID: not in the order of the ids

@@ -131,32 +131,36 @@ def test_a_missing_vocabulary_is_an_error(tmp_path):
         wordpiece.load(str(tmp_path / "vocab.txt"), lower_case=True)
 
 
+def learn(texts, size=64, lower_case=True):
+    return wordpiece.train(wordpiece.count_words(texts, lower_case), size, lower_case)
+
+
 def test_a_vocabulary_is_learnt_from_text():
     texts = ["the weather, the weather", "The WEATHER is Fine"] * 3
-    learnt = wordpiece.train(texts, 64, lower_case=True)
+    learnt = learn(texts)
     assert learnt.pieces[:5] == SPECIAL
     assert learnt.vocab_size <= 64
     assert pieces(learnt, "the weather") == ["the", "weather"]
-    assert wordpiece.train(texts, 64, lower_case=True).vocab == learnt.vocab
-    cased = wordpiece.train(texts, 64, lower_case=False)
+    assert learn(texts).vocab == learnt.vocab
+    cased = learn(texts, 64, False)
     assert {"W", "F"} <= set(cased.pieces)
     assert not {"W", "F"} & set(learnt.pieces)
 
 
 def test_a_learnt_vocabulary_has_the_characters_that_the_text_needs():
-    learnt = wordpiece.train(["ab!", "中 É"], 64, lower_case=True)
+    learnt = learn(["ab!", "中 É"])
     assert learnt.pieces[5:] == [*["!", "a", "b", "e", "中"], *["##a", "##b", "##e"], "ab"]
     with pytest.raises(DataError, match=r"has 13 special tokens, .* room for 12"):
-        wordpiece.train(["ab!", "中 É"], 12, lower_case=True)
+        learn(["ab!", "中 É"], 12)
 
 
 def test_nothing_is_learnt_from_a_word_that_becomes_unk():
     longest = "ab" * 100
-    assert longest in wordpiece.train([longest], 64, lower_case=True).pieces
-    learnt = wordpiece.train([f"{longest}a"], 64, lower_case=True)
+    assert longest in learn([longest]).pieces
+    learnt = learn([f"{longest}a"])
     assert learnt.pieces[5:] == ["a", "b", "##a", "##b"]
 
 
 def test_without_text_there_is_no_vocabulary():
     with pytest.raises(DataError, match="no text"):
-        wordpiece.train(["", "  "], 64, lower_case=True)
+        learn(["", "  "])

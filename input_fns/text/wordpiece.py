@@ -7,6 +7,7 @@ characters that differ. Text never yields the ids of special tokens: "[SEP]" in 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections import Counter
@@ -52,7 +53,6 @@ _CHUNK = re.compile(rf"[{_PUNCTUATION}]|[^ \t\n\r{_PUNCTUATION}]+")
 _MAX_KNOWN = 2**17
 # Both end a word before each of these: white space, ASCII punctuation, Chinese characters.
 _WORD_END = re.compile("[ \t\n\r!-/:-@\\[-`{-~、。一-鿿]")
-
 
 _joined = itertools.chain.from_iterable
 
@@ -117,6 +117,9 @@ class WordPieceTokenizer:
         _set_words(self._tokenizer, lower_case)
         self._ids_of = _ChunkIds(self._tokenizer)
 
+    def __reduce__(self):
+        return _unpickled, (self.vocab, self.lower_case)
+
     @property
     def vocab_size(self) -> int:
         """Number of lines of the vocabulary."""
@@ -173,6 +176,12 @@ class WordPieceTokenizer:
         if self.lower_case and "Σ" in text:
             text = _WORD.sub(_lower_sigmas, _CONTROL.sub(_SOFT_HYPHEN, text))
         return text
+
+
+@functools.lru_cache(maxsize=1)
+def _unpickled(vocab, lower_case):
+    """Returns the tokenizer that a worker process keeps between tasks, with the ids it knows."""
+    return WordPieceTokenizer(vocab, lower_case)
 
 
 class _ChunkIds(dict):

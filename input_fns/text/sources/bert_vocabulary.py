@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 
 from input_fns import DataError, dataset_info
 from input_fns.convert.options import Options
+from input_fns.convert.runners import Runner
 from input_fns.convert.source import RawDataset, content_name
 from input_fns.text import wordpiece
 from input_fns.text.wordpiece import WordPieceTokenizer
 from input_fns.text.wordpiece_kind import WordPiece, WordPieceSplit
 
 _VOCABULARY_FILE = "vocab.txt"
+_PART_CHARACTERS = 2**21
 
 
 def with_vocabulary(
@@ -50,14 +54,18 @@ def draft(task: str, has_pairs: bool, left_out: dict[str, dict[str, int]]) -> Wo
 
 
 def tokenizer_from_options(
-    options: Options, texts: Iterable[str] | None, progress=lambda line: None
+    options: Options,
+    texts: Iterable[Iterable[str]] | None,
+    progress: Callable[[str], None],
+    runner: Runner,
 ) -> WordPieceTokenizer:
     """Returns the tokenizer of `options.vocabulary`, or one that is learnt from texts.
 
     Args:
       options: `vocabulary`, or `vocab_size` to learn one; `lower_case`.
-      texts: text of the training split, iterated twice; None without one.
+      texts: parts of the text of the training split; None without one.
       progress: function that prints a line.
+      runner: counts the words of each part, which is pickled.
 
     Raises:
       DataError: the vocabulary is invalid, or is not of text of that case, or cannot be learnt.
@@ -70,7 +78,24 @@ def tokenizer_from_options(
     if texts is None:
         raise DataError("a vocabulary is learnt from 'train', which is missing: --vocabulary")
     progress(f"vocabulary: learning {options.vocab_size} WordPiece tokens from 'train'")
-    return wordpiece.train(texts, options.vocab_size, options.lower_case)
+    words: Counter[str] = Counter()
+    count = functools.partial(wordpiece.count_words, lower_case=options.lower_case)
+    for of_part in runner.apply(count, texts):
+        words.update(of_part)
+    return wordpiece.train(words, options.vocab_size, options.lower_case)
+
+
+def parts(texts: Iterable[str]) -> Iterator[list[str]]:
+    """Yields texts in parts of some million characters, for `Runner.apply`."""
+    some, size = [], 0
+    for text in texts:
+        some.append(text)
+        size += len(text)
+        if size >= _PART_CHARACTERS:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
 
 
 def _vocabulary_file(options):

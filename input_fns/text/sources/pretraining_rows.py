@@ -151,7 +151,8 @@ def encode(
             f"--max_length={options.max_length}"
         )
     train = raw.splits.get("train")
-    tokenizer = bert_vocabulary.tokenizer_from_options(options, train and train.sentences, progress)
+    texts = train and bert_vocabulary.parts(train.sentences)
+    tokenizer = bert_vocabulary.tokenizer_from_options(options, texts, progress, runner)
     continues = None
     if options.whole_word_mask:
         continues = [piece.startswith("##") for piece in tokenizer.pieces]

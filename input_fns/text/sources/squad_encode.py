@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import re
 from collections import Counter
@@ -20,7 +21,6 @@ from input_fns.text.sources import bert_vocabulary, squad_windows, token_rows
 from input_fns.text.sources.squad_windows import NUM_SPECIAL, Asked, RawWindows, Tokens
 from input_fns.text.wordpiece_kind import WordPieceSplit
 
-_ENCODE_AT_ONCE = 1000
 _NUM_NAMED = 10
 _MANY_WINDOWS = 100  # of a question; articles of Wikipedia have 5 to 100
 _NO_TOKENS = "the context has no tokens"
@@ -53,7 +53,9 @@ def encode(
             f"--max_length={options.max_length}: it must be at most "
             f"{options.max_length - NUM_SPECIAL - 1}"
         )
-    tokenizer = bert_vocabulary.tokenizer_from_options(options, _train_texts(raw), progress)
+    train = raw.splits.get("train")
+    texts = train and bert_vocabulary.parts(_train_texts(train))
+    tokenizer = bert_vocabulary.tokenizer_from_options(options, texts, progress, runner)
     is_v2 = any(q.is_impossible for split in raw.splits.values() for q in split.questions)
     splits, described, files, num_questions = {}, {}, {}, 0
     for name, split in raw.splits.items():
@@ -66,7 +68,7 @@ def encode(
         numbers = num_questions + np.searchsorted(in_order, split.indices)
         num_questions += len(numbers)
         splits[name], described[name] = _encode_split(
-            name, split, numbers, tokenizer, options, side_file, progress
+            name, split, numbers, tokenizer, options, side_file, progress, runner
         )
         num_windows = splits[name].num_windows
         progress(f"{name}: {described[name].describe(num_windows, options.max_length)}")
@@ -91,21 +93,18 @@ def encode(
     return bert_vocabulary.with_vocabulary(raw, draft, tokenizer, options, described)
 
 
-def _train_texts(raw):
-    """Returns the contexts and questions of "train", None without one."""
-    if "train" not in raw.splits:
-        return None
-    split = raw.splits["train"]
+def _train_texts(split):
+    """Returns the contexts and questions of a split."""
     questions = [split.questions[i] for i in split.indices]
     contexts = {question.paragraph: question.context for question in questions}
     return [*contexts.values(), *(question.text for question in questions)]
 
 
-def _encode_split(name, split, numbers, tokenizer, options, side_file, progress):
+def _encode_split(name, split, numbers, tokenizer, options, side_file, progress, runner):
     questions = [split.questions[i] for i in split.indices]
     texts = {question.paragraph: question.context for question in questions}
-    contexts = dict(zip(texts, _encode_texts(list(texts.values()), tokenizer)))
-    encoded = [one.ids for one in _encode_texts([one.text for one in questions], tokenizer)]
+    contexts = dict(zip(texts, _encode_texts(texts.values(), tokenizer, runner)))
+    encoded = token_rows.encode_all(tokenizer, (one.text for one in questions), runner)
     truncated = [ids[: options.max_query_length] for ids in encoded]
     rows, problems, unlabeled, num_tokens = [], {}, {}, 0
     for i, question in enumerate(questions):
@@ -135,12 +134,15 @@ def _encode_split(name, split, numbers, tokenizer, options, side_file, progress)
     )
 
 
-def _encode_texts(texts, tokenizer):
-    found = []
-    for start in range(0, len(texts), _ENCODE_AT_ONCE):
-        for encoding in tokenizer.encode(texts[start : start + _ENCODE_AT_ONCE]):
-            found.append(Tokens(*(np.array(values, np.int32) for values in encoding)))
-    return found
+def _encode_texts(texts, tokenizer, runner):
+    encode = functools.partial(_encode_part, tokenizer)
+    for found in runner.apply(encode, bert_vocabulary.parts(texts)):
+        yield from found
+
+
+def _encode_part(tokenizer, texts):
+    encodings = tokenizer.encode(texts)
+    return [Tokens(*(np.array(values, np.int32) for values in one)) for one in encodings]
 
 
 def _find_answer(question, tokens, windows):

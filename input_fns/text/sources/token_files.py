@@ -139,12 +139,12 @@ def encode(
       DataError: the vocabulary is invalid, or a tag is not one of the training split.
     """
     train = raw.splits.get("train")
-    words = None if train is None else [word for sentence in train.words for word in sentence]
-    tokenizer = bert_vocabulary.tokenizer_from_options(options, words, progress)
+    words = train and bert_vocabulary.parts(word for words in train.words for word in words)
+    tokenizer = bert_vocabulary.tokenizer_from_options(options, words, progress, runner)
     numbers = {tag: number for number, tag in enumerate(raw.properties["tag_names"])}
     splits, described = {}, {}
     for name, split in raw.splits.items():
-        rows, lost = _encode_split(split, tokenizer, numbers, options.max_length)
+        rows, lost = _encode_split(split, tokenizer, numbers, options.max_length, runner)
         splits[name] = rows
         num_truncated = sum(count > 0 for count in lost)
         num_tokens = sum(map(len, rows.ids)) + 2 * len(rows)
@@ -156,10 +156,11 @@ def encode(
     return bert_vocabulary.with_vocabulary(raw, raw.kind, tokenizer, options, described)
 
 
-def _encode_split(split, tokenizer, numbers, max_length):
+def _encode_split(split, tokenizer, numbers, max_length, runner):
     """Returns the rows, and the number of words that each sentence loses."""
     ids, tag_ids, lost, room = [], [], [], max_length - 2
-    pieces = iter(token_rows.encode_all(tokenizer, [w for words in split.words for w in words]))
+    all_words = (word for words in split.words for word in words)
+    pieces = iter(token_rows.encode_all(tokenizer, all_words, runner))
     for words, tags, place in zip(split.words, split.tags, split.places):
         sentence, labels, dropped = [], [], 0
         for word, tag in zip(words, tags):

@@ -9,7 +9,9 @@ With --truncate=middle, tokens are removed from the middle instead.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import functools
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,8 +24,6 @@ from input_fns.text import wordpiece
 from input_fns.text.sources import bert_vocabulary
 from input_fns.text.wordpiece import WordPieceTokenizer
 from input_fns.text.wordpiece_kind import WordPieceSplit
-
-_ENCODE_AT_ONCE = 10_000
 
 
 class StoredTokens(NamedTuple):
@@ -155,12 +155,12 @@ def encode(
       DataError: the vocabulary is invalid, or cannot be learnt.
     """
     train = raw.splits.get("train")
-    texts = None if train is None else [text for side in train.texts for text in side]
-    tokenizer = bert_vocabulary.tokenizer_from_options(options, texts, progress)
+    texts = train and bert_vocabulary.parts(text for side in train.texts for text in side)
+    tokenizer = bert_vocabulary.tokenizer_from_options(options, texts, progress, runner)
     splits, described = {}, {}
     for name, split in raw.splits.items():
         left_out = raw.kind.splits[name].left_out if name in raw.kind.splits else {}
-        splits[name], described[name] = _encode_split(split, tokenizer, options, left_out)
+        splits[name], described[name] = _encode_split(split, tokenizer, options, left_out, runner)
         progress(f"{name}: {described[name].describe(len(splits[name]), options.max_length)}")
         if not split.has_labels:
             progress(f"{name}: no labels, so only --mode=predict can use it")
@@ -172,13 +172,22 @@ def encode(
     )
 
 
-def encode_all(tokenizer: WordPieceTokenizer, texts: Sequence[str]) -> list[np.ndarray]:
-    """Returns the token ids of each text as small arrays."""
+def encode_all(
+    tokenizer: WordPieceTokenizer, texts: Iterable[str], runner: Runner
+) -> list[np.ndarray]:
+    """Returns the token ids of each text."""
     found = []
-    for start in range(0, len(texts), _ENCODE_AT_ONCE):
-        some = tokenizer.encode_ids(texts[start : start + _ENCODE_AT_ONCE])
-        found += [np.array(ids, tokenizer.dtype) for ids in some]
+    encode_part = functools.partial(_encode_part, tokenizer)
+    for ids, ends in runner.apply(encode_part, bert_vocabulary.parts(texts)):
+        found += [ids[start:end] for start, end in zip([0, *ends], ends)]
     return found
+
+
+def _encode_part(tokenizer, texts):
+    """Returns the joined ids of texts, and where each ends."""
+    found = tokenizer.encode_ids(texts)
+    ids = np.fromiter(itertools.chain.from_iterable(found), tokenizer.dtype)
+    return ids, list(itertools.accumulate(map(len, found)))
 
 
 def truncated_lengths(first: int, second: int, room: int) -> tuple[int, int]:
@@ -193,8 +202,8 @@ def truncated_lengths(first: int, second: int, room: int) -> tuple[int, int]:
     return room - room // 2, room // 2
 
 
-def _encode_split(split: RawTexts, tokenizer, options, left_out):
-    sides = [encode_all(tokenizer, texts) for texts in split.texts]
+def _encode_split(split: RawTexts, tokenizer, options, left_out, runner):
+    sides = [encode_all(tokenizer, texts, runner) for texts in split.texts]
     room = options.max_length - 1 - len(sides)
     num_truncated = num_tokens = 0
     for number, row in enumerate(zip(*sides)):

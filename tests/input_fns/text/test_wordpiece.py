@@ -1,5 +1,7 @@
 """WordPiece tokens of BERT."""
 
+import pickle
+
 import pytest
 
 from input_fns import DataError
@@ -72,7 +74,7 @@ def test_a_long_text_in_parts_has_the_same_tokens(uncased, monkeypatch, text, li
     monkeypatch.setattr(wordpiece, "_CALL_CHARACTERS", limit)
     assert uncased.encode([text, "a b"]) == [whole, short]
     assert uncased.encode_ids([text, "a b"]) == [whole.ids, short.ids]
-    assert len(sizes) > 2
+    assert len(sizes) > 1
 
 
 def test_a_text_without_words_of_a_million_characters_is_refused(uncased, monkeypatch):
@@ -164,3 +166,26 @@ def test_nothing_is_learnt_from_a_word_that_becomes_unk():
 def test_without_text_there_is_no_vocabulary():
     with pytest.raises(DataError, match="no text"):
         learn(["", "  "])
+
+
+@pytest.mark.parametrize("lower_case", [True, False])
+def test_ids_do_not_depend_on_what_was_encoded_before(monkeypatch, lower_case):
+    """Ids of chunks between spaces and punctuation are kept; `encode` looks at whole texts."""
+    texts = [
+        *("Una un.una, [SEP]un", "U\u0301n\u00a0un \u0301a a\u0301\u0301,\u0301b", "中un中,a"),
+        *("aΣ. bΣ'b aΣ", "a\0b \xad a\x1cb\x85a\u2028b", "\ue000a \u200bA\ufffd", "a" * 201 + "!"),
+    ]
+    characters = {character for text in texts for character in text + text.lower()}
+    vocab = [*SPECIAL, *sorted(characters), *(f"##{c}" for c in sorted(characters))]
+    tokenizer = wordpiece.WordPieceTokenizer("\n".join(vocab).encode(), lower_case)
+    wanted = [one.ids for one in tokenizer.encode(texts)]
+    monkeypatch.setattr(wordpiece, "_MAX_KNOWN", 5)
+    assert tokenizer.encode_ids(texts) == wanted
+    assert pickle.loads(pickle.dumps(tokenizer)).encode_ids(texts[::-1]) == wanted[::-1]
+
+
+def test_words_are_counted_as_the_tokenizer_splits_text():
+    texts = ["The the, (THE)", "cafe\u0301 Café", "a中b\u200b \0"]
+    counts = {"the": 3, ",": 1, "(": 1, ")": 1, "cafe": 2, "a": 1, "中": 1, "b": 1}
+    assert wordpiece.count_words(texts, lower_case=True) == counts
+    assert wordpiece.count_words(texts, lower_case=False)["THE"] == 1

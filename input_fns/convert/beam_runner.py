@@ -136,9 +136,10 @@ class Beam(Runner):
         pipeline = beam.Pipeline(options=self._options)
         _ = (
             pipeline
-            | "ListItems" >> beam.Create(paths, reshuffle=False)
-            | "SpreadItems" >> beam.Reshuffle()  # else one worker runs all that it lists
-            | "RunItems" >> beam.Map(run_item)
+            | "ListItems" >> beam.Create([(path, None) for path in paths], reshuffle=False)
+            # Else one worker runs all that it lists. Not each runner has beam.Reshuffle.
+            | "SpreadItems" >> beam.GroupByKey()
+            | "RunItems" >> beam.MapTuple(run_item)
         )
         job = None
         try:
@@ -171,7 +172,7 @@ class Beam(Runner):
         )
 
 
-def run_item(path: str) -> None:
+def run_item(path: str, _: object) -> None:
     """Runs the function and the item of a file in a worker, and writes the result beside it.
 
     Raises:

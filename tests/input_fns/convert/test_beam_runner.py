@@ -19,6 +19,8 @@ runner = pytest.importorskip(
 # A job service in this process, which gets the pipeline as those of Flink and Spark do.
 PORTABLE = "--runner=PortableRunner --job_endpoint=embed --environment_type=LOOPBACK"
 PROCESSES = "--runner=DirectRunner --direct_num_workers=2 --direct_running_mode=multi_processing"
+# Of the package beam-pyspark-runner: Spark in this process, which starts Python workers.
+SPARK = "--runner=beam_pyspark_runner.pyspark_runner.PySparkRunner --environment_type=LOOPBACK"
 
 
 def write_images(folder):
@@ -61,9 +63,12 @@ def contents(folder):
         marks.slow(write_images, PROCESSES),
         marks.slow(write_texts, PROCESSES),
         marks.slow(write_clicks, PROCESSES),
+        marks.slow(write_clicks, SPARK),
     ],
 )
 def test_beam_writes_what_one_process_writes(prepare, tmp_path, monkeypatch, write, options):
+    if options == SPARK:
+        pytest.importorskip("beam_pyspark_runner", reason="needs beam-pyspark-runner")
     monkeypatch.chdir(tmp_path)  # the workers import this package from elsewhere
     (tmp_path / "raw").mkdir()
     arguments = [

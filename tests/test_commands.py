@@ -67,7 +67,7 @@ NOT_RUN = {
         "minutes of building Conformer-small; tests/test_configs.py"
     ),
     "python prepare_data.py --dataset=imagenet": "needs its archives; tests/input_fns/image",
-    "python prepare_data.py --dataset=coco --source=DOWNLOADS": "needs its archives; tests/input_fns",
+    "python prepare_data.py --dataset=coco --source=DOWNLOADS": "needs its archives",
     "python prepare_data.py --dataset=librispeech": "needs its archives; tests/input_fns/audio",
     "python prepare_data.py --dataset=criteo": "needs Criteo's files; tests/test_clicks.py",
     "python prepare_data.py --mode=inspect --data_dir=data/criteo": "needs Criteo's files",

@@ -158,7 +158,15 @@ SOURCES = {
     "speech_manifest": _source("audio.speech_manifest", _MANIFEST),
     "common_voice": _source("audio.speech_manifest", _MANIFEST, defaults=_COMMON_VOICE),
     "librispeech": _source("audio.librispeech", f"vocabulary lower_case {_AUDIO}"),
-    "tfds": _source("image.tfds", f"source image_size {_PIXELS}", needs="", **_IN_ORDER),
+    "tfds": _source(  # takes the flags of each kind that it reads
+        "convert.tfds",
+        "source image_size class_names max_boxes mask_values ignored sample_rate max_seconds "
+        f"languages text_columns vocabulary vocab_size lower_case max_length truncate subwords "
+        f"{_PIXELS}",
+        needs="",
+        tasks=("classification", "regression", *ANNOTATION_TASKS),
+        **_IN_ORDER,
+    ),
 }
 # A function of the user, package.module:FUNCTION.
 _CUSTOM = _source("convert.custom", f"source channels pixel_range {_HOLD_OUT}", needs="name")
@@ -240,8 +248,8 @@ def read(options, progress=lambda line: None, function=None, runner=None):
         held_out=frozenset(splits.keys() - raw.splits.keys()),
         path=options.source or "",
     )
-    if source.encoder:
+    if source.encoder or raw.encoder:
         # Its tokenizer is an optional dependency.
-        encoder = importlib.import_module(f"input_fns.{source.encoder}")
+        encoder = importlib.import_module(f"input_fns.{source.encoder or raw.encoder}")
         raw = encoder.encode(raw, options, progress, runner)
     return raw

@@ -7,6 +7,7 @@ import codecs
 import contextlib
 import contextvars
 import gzip
+import io
 import itertools
 import lzma
 import os
@@ -34,6 +35,22 @@ _PIECE_BYTES = 2**24
 _MARK_BYTES = 4  # of the longest byte order mark
 # A longer line is rather a file of another kind.
 _MAX_LINE_BYTES = 2**26
+
+
+class Content(str):
+    """The name of a file whose content is in memory, such as an image of another format's records.
+
+    Attributes:
+      data: the content.
+    """
+
+    data: bytes
+
+    def __new__(cls, name: str, data: bytes):
+        """Takes the name and the content."""
+        self = super().__new__(cls, name)
+        self.data = data
+        return self
 
 
 @contextlib.contextmanager
@@ -65,12 +82,14 @@ def note_western(path: str) -> None:
 
 
 def open_file(path: str):
-    """Opens a file to read bytes, local, gs:// or in an archive.
+    """Opens a file to read bytes, local, gs://, in an archive or in memory.
 
     Raises:
       OSError, OpError: it is missing or not a file.
       MemberError: the archive is damaged.
     """
+    if isinstance(path, Content):
+        return io.BytesIO(path.data)
     record(path)
     if isinstance(path, Member):
         return MemberFile(files.open_bytes(path.archive), path)
@@ -87,6 +106,8 @@ def record(path: str) -> None:
 
 def num_bytes(path: str) -> int:
     """Returns the size of a file; of one in a zip, its compressed size."""
+    if isinstance(path, Content):
+        return len(path.data)
     return path.size if isinstance(path, Member) else folders.num_bytes(path)
 
 

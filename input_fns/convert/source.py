@@ -161,6 +161,7 @@ class RawDataset:
       left_out_paths: `{path: reason}` of unused files, for reasons that the source knows.
       held_out: names of the splits that `convert.read` has held out of "train".
       path: folder or file that it was read from, which `convert.read` sets; "" if there is none.
+      encoder: as `convert.Source.encoder`, of a source that has several kinds of data.
     """
 
     name: str
@@ -174,6 +175,7 @@ class RawDataset:
     left_out_paths: dict[str, str] = dataclasses.field(default_factory=dict)
     held_out: frozenset[str] = frozenset()
     path: str = ""
+    encoder: str = ""
 
 
 def content_name(name: str, content: bytes) -> str:

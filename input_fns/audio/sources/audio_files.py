@@ -75,7 +75,7 @@ def read(item: str | Segment, sample_rate: int, max_seconds: float) -> np.ndarra
         return _choose(segment, num_samples, rate, max_seconds)
 
     with files.open_file(segment.path) as file:
-        num_bytes = folders.num_bytes(segment.path)
+        num_bytes = files.num_bytes(segment.path)
         start = file.read(wav.MAX_HEADER_BYTES)
         kind = compressed_audio.kind_of(start)
         if kind:

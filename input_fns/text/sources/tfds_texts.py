@@ -1,0 +1,102 @@
+"""Texts of tensorflow-datasets: translations, texts with classes or scores. See `convert.tfds`."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from input_fns import DataError
+from input_fns.convert.source import RawDataset
+from input_fns.convert.tfds import Reader, of_class
+from input_fns.text.sources import text_files
+from input_fns.text.sources.parallel_text import RawText
+from input_fns.text.sources.text_files import CLASSIFICATION, REGRESSION, LabelledTable
+
+_LABEL, _UNLABELLED = ("label",), -1
+# Features of one or two texts, as in GLUE.
+_TEXTS = (
+    *(("text",), ("sentence",), ("review",), ("sentence1", "sentence2"), ("premise", "hypothesis")),
+    *(("question", "sentence"), ("question1", "question2"), ("question", "passage")),
+)
+
+
+def _find_translation(features, options):
+    languages = getattr(features, "languages", None)
+    if not languages:
+        return None
+    if len(options.languages) != 2 or not set(options.languages) <= set(languages):
+        raise DataError(
+            f"{options.dataset} has the languages {', '.join(languages)}. Name source and target: "
+            f"--languages={','.join(languages[:2])}"
+        )
+    return dict(zip(("source", "target"), options.languages))
+
+
+def _read_translation(tables, roles, options) -> RawDataset:
+    splits = {}
+    for split in tables.splits:
+        source, target = tables.columns(split, list(roles.values()))
+        splits[split] = RawText(list(source), list(target), np.arange(1, len(source) + 1))
+    return RawDataset(options.dataset, (), splits, encoder="text.sources.subwords")
+
+
+def _find_texts(features, options):
+    there = {name for name, feature in features.items() if of_class({name: feature}, "Text")}
+    only = tuple(there) if len(there) == 1 else ()
+    usual = next((names for names in _TEXTS if there.issuperset(names)), only)
+    names = options.text_columns or usual
+    missing = [name for name in names if name not in there]
+    if missing or len(names) > 2:
+        raise DataError(
+            f"--text_columns={','.join(names)}: one or two of the texts {', '.join(sorted(there))}"
+        )
+    return dict(zip(("text", "second text"), names))
+
+
+def _find_classes(features, options):
+    label, texts = of_class(features, "ClassLabel", _LABEL), _find_texts(features, options)
+    return {**texts, "label": label} if texts and label else None
+
+
+def _find_scores(features, options):
+    texts = _find_texts(features, options)
+    score = features["label"] if texts and "label" in features else None
+    is_score = getattr(score, "shape", None) == () and np.dtype(score.np_dtype).kind == "f"
+    return {**texts, "score": "label"} if is_score else None
+
+
+def _read_labelled(tables, roles, options) -> RawDataset:
+    feature, splits = tables.features[list(roles.values())[-1]], {}
+    names = tuple(getattr(feature, "names", ()))
+    for split in tables.splits:
+        *texts, labels = tables.columns(split, list(roles.values()))
+        texts = tuple([text.decode("utf-8", "replace") for text in column] for column in texts)
+        places = list(tables.names(split, len(labels)))
+        if all(label == _UNLABELLED for label in labels):
+            labels = [None] * len(labels)
+        else:
+            labels = [names[label] if names else repr(float(label)) for label in labels]
+        table = LabelledTable(places, texts, labels, columns=tuple(roles.values()))
+        empty = [row for row, both in enumerate(zip(*texts)) if not all(map(str.strip, both))]
+        splits[split] = text_files.without_rows(table, dict.fromkeys(empty, "rows without a text"))
+    task = CLASSIFICATION if names else REGRESSION
+    raw = text_files.to_dataset(options, splits, task, names)
+    return dataclasses.replace(raw, encoder="text.sources.token_rows")
+
+
+_OPTIONS = "vocabulary vocab_size max_length"
+READERS = (
+    Reader(
+        *("classification", "translations", "texts in two languages"),
+        *(f"{_OPTIONS} subwords", _find_translation, _read_translation),
+    ),
+    Reader(
+        *(CLASSIFICATION, "texts with classes", "one or two texts and a label"),
+        *(f"{_OPTIONS} lower_case truncate", _find_classes, _read_labelled),
+    ),
+    Reader(
+        *(REGRESSION, "texts with scores", "one or two texts and a label that is a float"),
+        *(f"{_OPTIONS} lower_case truncate", _find_scores, _read_labelled),
+    ),
+)

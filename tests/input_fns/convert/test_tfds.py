@@ -1,0 +1,267 @@
+"""Data sets of tensorflow-datasets, where that package is installed."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+from input_fns import DataError
+from input_fns.convert import tfds as source
+from input_fns.convert.options import Options
+
+NO_HOLDOUT = {"validation_fraction": 0.0}
+INSTALLED = importlib.util.find_spec("tensorflow_datasets") is not None
+
+
+@pytest.mark.skipif(INSTALLED, reason="tensorflow-datasets is installed")
+def test_without_the_package_one_line_says_so(read):
+    with pytest.raises(DataError, match=r"needs the extra tfds: pip install '\.\[tfds\]'"):
+        read("tfds:mnist")
+
+
+@pytest.fixture(scope="module")
+def builder(photo):
+    """A data set of two classes that is defined here; tensorflow-datasets knows it by its name."""
+    tfds = pytest.importorskip("tensorflow_datasets", reason="tensorflow-datasets is not installed")
+
+    class Shapes(tfds.core.GeneratorBasedBuilder):
+        """Eleven small PNGs to train on, five to test, and two of a contest, without labels."""
+
+        VERSION = tfds.core.Version("1.0.0")
+
+        def _info(self):
+            features = {
+                "image": tfds.features.Image(shape=(None, None, 3), encoding_format="png"),
+                "label": tfds.features.ClassLabel(names=["round", "square"]),
+            }
+            return tfds.core.DatasetInfo(
+                builder=self, features=tfds.features.FeaturesDict(features)
+            )
+
+        def _split_generators(self, dl_manager):
+            return {
+                "train": self._generate_examples(11),
+                "test": self._generate_examples(5),
+                "contest": self._generate_examples(2, is_labelled=False),
+            }
+
+        def _generate_examples(self, count, is_labelled=True):
+            for i in range(count):
+                label = i % 2 if is_labelled else -1
+                yield i, {"image": np.asarray(photo(6, 5, seed=i)), "label": label}
+
+    return Shapes
+
+
+@pytest.fixture
+def shapes(builder, tmp_path, photo, eager):
+    """The same, prepared in `tmp_path`; its training images."""
+    builder(data_dir=str(tmp_path)).download_and_prepare()
+    return [np.asarray(photo(6, 5, seed=i)) for i in range(11)]
+
+
+def test_images_labels_and_names(read, rows, shapes, tmp_path):
+    raw = read("tfds:shapes", source=tmp_path, image_size=(6, 5))
+    assert raw.class_names == ("round", "square")
+    assert list(raw.splits) == ["train", "test", "contest"]
+    assert not raw.left_out
+    good, broken = rows(raw.splits["train"])
+    assert not broken
+    stored = {row.values["image"]: label for row, label in zip(good, raw.splits["train"].labels)}
+    assert stored == {image.tobytes(): i % 2 for i, image in enumerate(shapes)}
+
+
+def test_a_split_without_labels_can_be_predicted(read, rows, shapes, tmp_path):
+    splits = read("tfds:shapes", source=tmp_path).splits
+    assert [split.has_labels for split in splits.values()] == [True, True, False]
+    good, broken = rows(splits["contest"])
+    assert (len(good), broken) == (2, [])
+
+
+def test_a_part_is_held_out(read, rows, shapes, tmp_path):
+    raw = read("tfds:shapes", source=tmp_path, validation_fraction=0.3)
+    assert [len(split) for split in raw.splits.values()] == [7, 4, 5, 2]
+    assert [len(rows(split)[0]) for split in raw.splits.values()] == [7, 4, 5, 2]
+    assert rows(raw.splits["train"])[0][0].features["image"].encoding == "png"
+
+
+@pytest.fixture
+def prepare(tmp_path, eager):
+    """Writes a data set: `prepare("name", lambda f: {feature: ...}, {split: [example]})`.
+
+    Returns a function that reads it, without the encoder of texts.
+    """
+    tfds = pytest.importorskip("tensorflow_datasets", reason="tensorflow-datasets is not installed")
+
+    def write(name, features, splits):
+        described = features(tfds.features)
+        if isinstance(described, dict):
+            described = tfds.features.FeaturesDict(described)
+
+        def info(self):
+            return tfds.core.DatasetInfo(builder=self, features=described)
+
+        def generate(self, dl_manager):
+            return {split: enumerate(examples) for split, examples in splits.items()}
+
+        body = {"VERSION": tfds.core.Version("1.0.0"), "_info": info, "__module__": __name__}
+        body |= {"_split_generators": generate, "_generate_examples": None, "__doc__": "Small."}
+        builder = type(name.title(), (tfds.core.GeneratorBasedBuilder,), body)
+        builder(data_dir=str(tmp_path)).download_and_prepare()
+
+        def read(**options):
+            return source.read(Options(f"tfds:{name}", source=str(tmp_path), **options))
+
+        return read
+
+    return write
+
+
+def values(row, name):
+    return np.frombuffer(row.values[name], row.features[name].dtype)
+
+
+def objects(f, **more):
+    inside = {"bbox": f.BBoxFeature(), "label": f.ClassLabel(names=["cat", "dog"]), **more}
+    image = f.Image(shape=(None, None, 3), encoding_format="png")
+    return {"image": image, "image/id": np.int64, "objects": f.Sequence(inside)}
+
+
+def test_boxes(prepare, photo, rows):
+    box = {"bbox": np.array([0.0, 0.25, 0.5, 1.0]), "label": 1, "is_crowd": True, "area": 7}
+    examples = [
+        {"image": np.asarray(photo(6, 8, seed=i)), "image/id": 30 + i, "objects": [box] * i}
+        for i in range(3)
+    ]
+    features = lambda f: objects(f, is_crowd=np.bool_, area=np.int64)  # noqa: E731
+    raw = prepare("boxed", features, {"train": examples, "test": examples[:1]})()
+    assert (raw.kind.class_names, raw.kind.max_boxes) == (("cat", "dog"), 2)
+    good, broken = rows(raw.splits["train"])
+    assert not broken
+    found = {int(values(row, "image_id")[0]): row for row in good}
+    assert sorted(found) == [30, 31, 32]
+    row = found[31]
+    assert values(row, "boxes").tolist() == [0, 2, 3, 8, 0, 0, 0, 0]
+    assert values(row, "classes").tolist() == [1, -1]
+    assert (values(row, "is_crowd")[0], values(row, "areas")[0]) == (1, 7)
+    assert row.features["image"].shape == (6, 8, 3)
+    assert len(rows(raw.splits["train"].take([2, 0]))[0]) == 2
+
+
+def test_masks_and_classes(prepare, photo, rows):
+    def features(f):
+        return {
+            "image": f.Image(shape=(None, None, 3), encoding_format="png"),
+            "label": f.ClassLabel(num_classes=2),
+            "segmentation_mask": f.Image(shape=(None, None, 1), encoding_format="png"),
+        }
+
+    mask = np.arange(48).reshape(6, 8, 1) % 3
+    example = {"image": np.asarray(photo(6, 8)), "label": 1}
+    examples = [{**example, "segmentation_mask": mask.astype(np.uint8)}] * 2
+    read = prepare("masked", features, {"train": examples})
+    assert read().class_names == ("0", "1")
+    raw = read(task="segmentation", class_names=("a", "b", "c"))
+    assert raw.kind.class_names == ("a", "b", "c")
+    good, broken = rows(raw.splits["train"])
+    assert (len(good), broken) == (2, [])
+    assert good[0].counts.tolist() == [16, 16, 16]
+    with pytest.raises(DataError, match="does not name the classes of segmentation_mask"):
+        read(task="segmentation")
+
+
+def test_texts_with_classes_and_without(prepare, read, tmp_path):
+    def features(f):
+        return {
+            "premise": f.Text(),
+            "hypothesis": f.Text(),
+            "label": f.ClassLabel(names=["no", "yes"]),
+        }
+
+    pairs = [{"premise": f"p{i}", "hypothesis": f"h{i}", "label": i % 2} for i in range(5)]
+    contest = [{**pair, "label": -1} for pair in pairs]
+    raw = prepare("pairs", features, {"train": pairs, "test": contest})()
+    assert raw.class_names == ("no", "yes")
+    assert raw.encoder == "text.sources.token_rows"
+    first, second = raw.splits["train"].texts
+    assert [(p[1:], h[1:]) for p, h in zip(first, second)] == [(h[1:], h[1:]) for h in second]
+    assert raw.splits["train"].labels.tolist() == [int(p[1:]) % 2 for p in first]
+    assert not raw.splits["test"].has_labels
+    encoded = read("tfds:pairs", source=tmp_path, vocab_size=512, max_length=9, **NO_HOLDOUT)
+    assert next(iter(encoded.splits["train"])).features["input_ids"].shape == (9,)
+
+
+def test_texts_with_scores(prepare):
+    features = lambda f: {"sentence": f.Text(), "label": np.float32}  # noqa: E731
+    raw = prepare("scored", features, {"train": [{"sentence": "a", "label": 2.5}] * 2})()
+    assert raw.splits["train"].scores.tolist() == [2.5, 2.5]
+    assert raw.kind.task == "regression"
+
+
+def test_a_translation_and_its_direction(prepare):
+    pairs = [{"de": "Hunde", "en": "dogs"}]
+    read = prepare("languages", lambda f: f.Translation(["de", "en"]), {"train": pairs})
+    raw = read(languages=("en", "de"))
+    assert (raw.splits["train"].source, raw.splits["train"].target) == ([b"dogs"], [b"Hunde"])
+    assert raw.encoder == "text.sources.subwords"
+    with pytest.raises(
+        DataError, match=r"languages de, en. Name source and target: --languages=de"
+    ):
+        read()
+
+
+SAMPLES = np.arange(-700, 900)
+
+
+def test_recordings_with_classes(prepare, rows):
+    def features(f):
+        return {"audio": f.Audio(sample_rate=8000), "label": f.ClassLabel(names=["no", "yes"])}
+
+    examples = [{"audio": SAMPLES, "label": 0}, {"audio": SAMPLES * 1000, "label": 1}]
+    raw = prepare("words", features, {"train": examples})(sample_rate=8000, max_seconds=0.5)
+    (row,), (broken,) = rows(raw.splits["train"])
+    assert values(row, "waveform").tolist() == [*SAMPLES, *[0] * 2400]
+    assert broken.reason == "its samples are not integers of 16 bits"
+
+
+def test_transcripts_and_splits_that_are_joined(prepare, rows):
+    def features(f):
+        return {"speech": f.Audio(sample_rate=8000), "text": f.Text(), "speaker_id": np.int64}
+
+    example = {"speech": SAMPLES, "speaker_id": 3}
+    texts = {"train_b": "AB", "train_c": "B", "dev": "a"}
+    parts = {name: [{**example, "text": text}] for name, text in texts.items()}
+    raw = prepare("speech", features, parts)(sample_rate=16000, max_seconds=1.0)
+    assert {name: len(split) for name, split in raw.splits.items()} == {"train": 2, "validation": 1}
+    good, broken = rows(raw.splits["train"])
+    assert not broken
+    assert raw.splits["train"].groups.tolist() == [3, 3]
+    assert values(good[0], "num_samples") == 2 * len(SAMPLES)
+    assert values(good[0], "tokens").tolist() != values(good[1], "tokens").tolist()
+
+
+def test_features_that_fit_nothing(prepare):
+    read = prepare("numbers", lambda f: {"x": np.float32}, {"train": [{"x": 1.0}]})
+    with pytest.raises(DataError, match=r"has the features x \(\w+\), .*an image and a label"):
+        read()
+    read = prepare("plain", lambda f: {"text": f.Text(), "label": f.ClassLabel(num_classes=2)}, {})
+    with pytest.raises(
+        DataError, match=r"--task=detection reads. They need images with boxes: an image and"
+    ):
+        read(task="detection")
+
+
+def test_an_option_of_another_kind(prepare):
+    read = prepare(
+        "plainer", lambda f: {"text": f.Text(), "label": f.ClassLabel(num_classes=2)}, {}
+    )
+    with pytest.raises(DataError, match=r"--max_boxes has no effect on .* texts with classes"):
+        read(max_boxes=3)
+
+
+def test_an_unknown_data_set(tmp_path):
+    pytest.importorskip("tensorflow_datasets", reason="tensorflow-datasets is not installed")
+    with pytest.raises(
+        DataError, match=r"tfds:nothing: tensorflow-datasets .* no data set nothing"
+    ):
+        source.read(Options("tfds:nothing", source=str(tmp_path)))

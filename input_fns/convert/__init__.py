@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 from collections.abc import Mapping
 
@@ -125,6 +126,7 @@ SOURCES = {
         "text.pretraining_text",
         f"{_PAIRS} encoding split_files {_BERT}",
         "pretraining_rows",
+        in_parts=True,
         **_IN_ORDER,
     ),
     "text_folder": _source("text.text_folder", f"class_names encoding {_TEXT}", "token_rows"),
@@ -216,14 +218,14 @@ def read(options, progress=lambda line: None, function=None, runner=None):
       DataError: a file or an option is missing or invalid.
     """
     # Imported here: the flags of prepare_data.py read `SOURCES` without TensorFlow.
-    from input_fns.convert import files, holdout, inventory, runners
+    from input_fns.convert import files, holdout, inventory
 
     check_source(options.dataset, options.source)
     source = source_of(options.dataset)
     if options.source and "source" in source.needs:  # as a shell completes it
         options = dataclasses.replace(options, source=options.source.rstrip("/") or "/")
     module = importlib.import_module(f"input_fns.{source.module}")
-    runner = runner or runners.InProcess()
+    runner = runner or _this_process()
     with files.recording(progress) as opened:
         if source is _CUSTOM:
             raw = module.read(function, options)
@@ -253,3 +255,11 @@ def read(options, progress=lambda line: None, function=None, runner=None):
         encoder = importlib.import_module(f"input_fns.{source.encoder or raw.encoder}")
         raw = encoder.encode(raw, options, progress, runner)
     return raw
+
+
+@functools.cache
+def _this_process():
+    """Returns a runner whose files stay until this process ends: what was read may be in them."""
+    from input_fns.convert import runners
+
+    return runners.InProcess()

@@ -182,19 +182,23 @@ def index_lines(path: str, every: int) -> tuple[int, array.array]:
     return count + (last != b"\n"), offsets
 
 
-def iterate_lines(path: str, encoding: str | None = None, offset: int = 0) -> Iterator[str]:
+def iterate_lines(
+    path: str, encoding: str | None = None, offset: int = 0, end: int | None = None
+) -> Iterator[str]:
     """Yields the lines of a text file of any size, as `read_lines`.
 
     Args:
       path: local or gs://.
       encoding: see `decode`.
       offset: where the first line begins, if it is not that of the file; see `index_lines`.
+      end: where the last line ends, if it is not that of the file; likewise.
 
     Raises:
       DataError: see `read_lines`, or a line is longer than 64 MiB.
     """
     with opened(path) as file:
         file.seek(offset)
+        file = file if end is None else _Start(file, end - offset)
         start = _read(file, max(_PIECE_BYTES, _MARK_BYTES))
         marked, size = ("", 0) if offset else encodings.split_mark(start)
         name = marked or encodings.name_of(encoding)
@@ -214,6 +218,19 @@ def iterate_lines(path: str, encoding: str | None = None, offset: int = 0) -> It
                 name = encodings.WESTERN
                 note_western(path)
                 yield line.decode(name)
+
+
+class _Start:
+    """The next bytes of a file, as a file."""
+
+    def __init__(self, file, num_bytes: int):
+        self._file, self._left = file, num_bytes
+
+    def read(self, num_bytes: int) -> bytes:
+        """Returns up to `num_bytes`."""
+        piece = self._file.read(min(num_bytes, self._left))
+        self._left -= len(piece)
+        return piece
 
 
 def _split_lines(path, pieces, rest):

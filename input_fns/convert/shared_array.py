@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
+import os
+import shutil
+import tempfile
 from collections.abc import Iterable
 
 import google_crc32c
@@ -51,8 +55,31 @@ class SharedArray:
         """The array: a map of a local file, the content of a remote one."""
         return _read(self.path, self.dtype, self.shape, self.crc32c)
 
+    def read(self, begin: int, end: int) -> np.ndarray:
+        """Returns the elements from `begin` to `end` along the first axis, without a map.
+
+        The pages of a map count as memory of the process: a task that reads a little of each of
+        many large arrays should not map them.
+        """
+        dtype = np.dtype(self.dtype)
+        size = dtype.itemsize * math.prod(self.shape[1:])
+        content = os.pread(_opened(self.path).fileno(), (end - begin) * size, begin * size)
+        return np.frombuffer(content, dtype).reshape(-1, *self.shape[1:])
+
     def __reduce__(self):
         return SharedArray, (self.path, self.dtype, self.shape, self.crc32c)
+
+
+@functools.lru_cache(maxsize=512)
+def _opened(path):
+    """Returns a local file, or a local copy of a remote one."""
+    if not names.is_remote(path):
+        return open(path, "rb", buffering=0)
+    copy = tempfile.TemporaryFile()  # noqa: SIM115 - open until it leaves the cache
+    with files.open_bytes(path) as file:
+        shutil.copyfileobj(file, copy)
+    copy.flush()
+    return copy
 
 
 # A worker process gets a new `SharedArray` with each task.

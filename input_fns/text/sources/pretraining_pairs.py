@@ -2,100 +2,151 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
+import itertools
 import random
-from array import array
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from input_fns.convert.options import Options
+from input_fns.convert.shared_array import SharedArray
 from input_fns.text.sources.token_rows import StoredTokens
 
 # Draws of a document that must differ from the current one, as in google-research/bert.
 _DRAWS = 10
 
 
+# A pair: the part and the place in its tokens of two texts, and their lengths.
+PAIR = np.dtype(
+    [
+        ("first_part", np.uint16),
+        ("first", np.int64),
+        ("first_length", np.uint16),
+        ("second_part", np.uint16),
+        ("second", np.int64),
+        ("second_length", np.uint16),
+        ("is_random", np.uint8),
+    ]
+)
+
+
 @dataclasses.dataclass(frozen=True)
-class Tokens:
-    """Token ids of documents.
+class TokenPart:
+    """Token ids of some documents of a split.
 
     Attributes:
-      ids: ids of all sentences, `[tokens]`, in a temporary file.
+      ids: ids of all sentences, `[tokens]`.
       starts: start of each sentence in `ids`, and the end of the last, int64 `[sentences + 1]`.
       documents: first sentence of each document, and the end, int64 `[documents + 1]`.
     """
 
-    ids: np.ndarray
-    starts: np.ndarray
-    documents: np.ndarray
+    ids: SharedArray
+    starts: SharedArray
+    documents: SharedArray
 
     @property
     def num_documents(self) -> int:
         """Number of documents."""
-        return len(self.documents) - 1
+        return self.documents.shape[0] - 1
 
 
-def draw_pairs(tokens: Tokens, repeats: int, options: Options, rng: random.Random):
-    """Yields pairs as `(first, second, first_length, second_length, is_random), is_truncated`.
+class Tokens:
+    """Token ids of the documents of a split, in files.
 
-    Random numbers are drawn in the order of google-research/bert.
+    Attributes:
+      parts: the parts, in order.
+      firsts: number of the first document of each part, and of all documents.
+    """
+
+    def __init__(self, parts: Sequence[TokenPart]):
+        """Takes the parts."""
+        self.parts = parts
+        self.firsts = [0, *itertools.accumulate(part.num_documents for part in parts)]
+
+    @property
+    def num_documents(self) -> int:
+        """Number of documents."""
+        return self.firsts[-1]
+
+    def sentences(self, document: int) -> tuple[int, np.ndarray]:
+        """Returns the part of a document, and where its sentences start and the last one ends."""
+        number = bisect.bisect_right(self.firsts, document) - 1
+        part, place = self.parts[number], document - self.firsts[number]
+        begin, end = part.documents.read(place, place + 2).tolist()
+        return number, part.starts.read(begin, end + 1)
+
+
+def draw_pairs(
+    tokens: Tokens, documents: range, repeats: int, options: Options, split: str
+) -> Iterator[tuple[tuple, bool]]:
+    """Yields pairs of documents as a `PAIR` and whether it is truncated.
+
+    Each document and repetition has its own random numbers, so that pairs do not depend on which
+    documents are drawn together.
 
     Args:
-      tokens: the documents.
+      tokens: all documents of the split.
+      documents: numbers of the documents to draw pairs of.
       repeats: how often each document is cut into pairs.
-      options: `max_length` and `short_seq_prob` are used.
-      rng: source of random numbers.
+      options: `max_length`, `short_seq_prob` and `seed` are used.
+      split: name of the split.
     """
-    # 4 bytes for each, and the same order as that of a list.
-    order = array("I", range(tokens.num_documents))
-    rng.shuffle(order)
-    for _ in range(repeats):
-        for place in range(len(order)):
-            yield from _pairs_of_document(tokens, order, place, options, rng)
+    for document in documents:
+        for repeat in range(repeats):
+            rng = random.Random(f"{options.seed} {split} {document} {repeat}")
+            yield from pairs_of_document(tokens, document, options, rng)
 
 
-def _pairs_of_document(tokens, order, place, options, rng):
+def pairs_of_document(
+    tokens: Tokens, document: int, options: Options, rng: random.Random
+) -> Iterator[tuple[tuple, bool]]:
+    """Yields the pairs of a document, see `draw_pairs`.
+
+    Random numbers are drawn in the order of google-research/bert's
+    `create_instances_from_document`.
+    """
     limit = options.max_length - 3
     # Most pairs fill a row. Some are shorter, as those of fine-tuning may be.
     target = limit
     if rng.random() < options.short_seq_prob:
         target = rng.randint(2, limit)
-    begin, end = tokens.documents[order[place] : order[place] + 2].tolist()
-    starts = tokens.starts[begin : end + 1].tolist()
-    count = end - begin
+    part, starts = tokens.sentences(document)
+    starts = starts.tolist()
+    count = len(starts) - 1
     sentence = chunk = 0
     while sentence < count:
         if sentence == count - 1 or starts[sentence + 1] - starts[chunk] >= target:
             in_chunk = sentence + 1 - chunk
             middle = chunk + (rng.randint(1, in_chunk - 1) if in_chunk > 1 else 1)
-            first = (starts[chunk], starts[middle])
-            second = (starts[middle], starts[sentence + 1])
+            first = (part, starts[chunk], starts[middle])
+            second = (part, starts[middle], starts[sentence + 1])
             is_random = in_chunk == 1 or rng.random() < 0.5
             if is_random:
-                second = _random_text(tokens, order, place, target - (first[1] - first[0]), rng)
+                second = _random_text(tokens, document, target - (first[2] - first[1]), rng)
                 sentence = middle - 1  # the other sentences of the chunk are used again
             yield _truncated(first, second, limit, is_random, rng)
             chunk = sentence + 1
         sentence += 1
 
 
-def _random_text(tokens, order, place, target, rng):
-    """Returns a range of at least `target` tokens of another document, or of its end."""
+def _random_text(tokens, document, target, rng):
+    """Returns the place of at least `target` tokens of another document, or of its end."""
     for _ in range(_DRAWS):
-        other = rng.randint(0, len(order) - 1)
-        if other != place:
+        other = rng.randint(0, tokens.num_documents - 1)
+        if other != document:
             break
-    begin, end = tokens.documents[order[other] : order[other] + 2].tolist()
-    sentence = begin + rng.randint(0, end - begin - 1)
-    start = int(tokens.starts[sentence])
-    ends = tokens.starts[sentence + 1 : end + 1]
+    part, starts = tokens.sentences(other)
+    sentence = rng.randint(0, len(starts) - 2)
+    start, ends = int(starts[sentence]), starts[sentence + 1 :]
     last = min(int(np.searchsorted(ends, start + target)), len(ends) - 1)
-    return start, int(ends[last])
+    return part, start, int(ends[last])
 
 
 def _truncated(first, second, limit, is_random, rng):
     """Cuts tokens off the longer text, at random at its start or its end, until both fit."""
-    (start_a, end_a), (start_b, end_b) = first, second
+    (part_a, start_a, end_a), (part_b, start_b, end_b) = first, second
     is_truncated = end_a - start_a + end_b - start_b > limit
     while end_a - start_a + end_b - start_b > limit:
         at_start = rng.random() < 0.5
@@ -103,7 +154,8 @@ def _truncated(first, second, limit, is_random, rng):
             start_a, end_a = start_a + at_start, end_a - (not at_start)
         else:
             start_b, end_b = start_b + at_start, end_b - (not at_start)
-    return (start_a, start_b, end_a - start_a, end_b - start_b, is_random), is_truncated
+    pair = (part_a, start_a, end_a - start_a, part_b, start_b, end_b - start_b, is_random)
+    return pair, is_truncated
 
 
 def words_of(ids: list[int], continues: list[bool] | None) -> list[list[int]]:
@@ -141,7 +193,7 @@ def mask(
       The sorted indices of the chosen tokens, and the ids with masks.
     """
     words = list(words)
-    rng.shuffle(words)
+    _shuffle(words, rng)
     masked, chosen = list(ids), []
     for word in words:
         if len(chosen) >= num_to_predict:
@@ -155,3 +207,14 @@ def mask(
                 masked[i] = rng.randint(0, tokens.vocab_size - 1)
         chosen += word
     return sorted(chosen), masked
+
+
+def _shuffle(values, rng):
+    """Shuffles a list as `random.Random.shuffle` does, in half of the time."""
+    getrandbits = rng.getrandbits
+    for i in range(len(values) - 1, 0, -1):
+        bits = (i + 1).bit_length()
+        j = getrandbits(bits)
+        while j > i:
+            j = getrandbits(bits)
+        values[i], values[j] = values[j], values[i]

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from common import folders
 from input_fns import DataError
 from input_fns.convert import inventory
-from input_fns.convert.files import PACKED, iterate_lines, note
+from input_fns.convert.files import PACKED, note
 from input_fns.convert.options import Options
+from input_fns.convert.runners import Runner
 from input_fns.convert.source import RawDataset, RawSplit
 from input_fns.convert.split_names import (
     find_files,
@@ -29,6 +30,7 @@ from input_fns.convert.split_names import (
     stem_of,
 )
 from input_fns.text.sources import bert_vocabulary
+from input_fns.text.sources.documents import Piece, find_pieces
 
 _EXTENSIONS = (".txt",)
 # Share of names with the word of a split that may be titles.
@@ -40,60 +42,41 @@ class RawDocuments(RawSplit):
     """A split of documents; `pretraining_rows.encode` turns it into a `RawSplit`.
 
     Attributes:
-      paths: the files, in order.
-      encoding: see `files.decode`.
-      indices: sorted numbers of the documents of this split, int64 `[size]`.
+      pieces: the files of the split, and of splits that were held out of it.
+      indices: sorted numbers of the documents of this split, `[size]`.
       smallest: the second text of a pair may be of another document.
     """
 
     KEYS = ("indices",)
     smallest = 2
 
-    paths: tuple[str, ...]
-    encoding: str
+    pieces: tuple[Piece, ...]
     indices: np.ndarray
+
+    @property
+    def paths(self) -> set[str]:
+        """The files."""
+        return {piece.path for piece in self.pieces}
 
     def take(self, indices: Sequence[int]) -> RawDocuments:
         """Returns the split of these documents, in the order of the files."""
         return super().take(np.sort(indices))
 
-    def __iter__(self) -> Iterator[list[str]]:
-        """Yields the sentences of each document."""
-        chosen = np.zeros(self.indices[-1] + 1, bool)
-        chosen[self.indices] = True
-        for number, document in enumerate(_documents(self.paths, self.encoding)):
-            if number >= len(chosen):
-                return
-            if chosen[number]:
-                yield document
 
-    @property
-    def sentences(self) -> _Sentences:
-        """The sentences of all documents, which may be iterated many times."""
-        return _Sentences(self)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Sentences:
-    documents: RawDocuments
-
-    def __iter__(self):
-        for document in self.documents:
-            yield from document
-
-
-def read(options: Options) -> RawDataset:
+def read(options: Options, runner: Runner) -> RawDataset:
     """Returns the documents of each split.
 
     Args:
       options: `source` is a folder or a file.
+      runner: counts the documents of parts of the files.
 
     Raises:
       DataError: there is no text, a file is not UTF-8, or a split has one document only.
     """
     splits = {}
     for name, paths in _split_files(options).items():
-        count = sum(1 for _ in _documents(paths, options.encoding))
+        pieces = find_pieces(paths, options.encoding, runner)
+        count = sum(piece.num_documents for piece in pieces)
         if not count:
             raise DataError(f"split '{name}' of --source={options.source} has no text")
         if count == 1:
@@ -101,7 +84,7 @@ def read(options: Options) -> RawDataset:
                 f"split '{name}' of --source={options.source} is one document, and needs two: the "
                 "second text of a pair may be of another. Put empty lines between documents"
             )
-        splits[name] = RawDocuments(tuple(paths), options.encoding, np.arange(count))
+        splits[name] = RawDocuments(pieces, np.arange(count, dtype=np.uint32))
     return RawDataset(
         options.dataset,
         (),
@@ -162,18 +145,3 @@ def _are_titles(found):
 def _texts_in(folder, options):
     names = inventory.names(folder, options)
     return [os.path.join(folder, name) for name in names if stem_of(name, _EXTENSIONS)[1]]
-
-
-def _documents(paths, encoding):
-    """Yields the lines with text of each document."""
-    for path in paths:
-        document = []
-        for line in iterate_lines(path, encoding):
-            sentence = line.strip()
-            if sentence:
-                document.append(sentence)
-            elif document:
-                yield document
-                document = []
-        if document:
-            yield document

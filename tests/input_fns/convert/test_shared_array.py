@@ -19,6 +19,12 @@ def test_blocks_are_joined_and_a_pickle_has_no_content(tmp_path):
     assert (read.shape, read.dtype, read.flags.writeable) == ((10, 2), np.dtype("<u4"), False)
 
 
+def test_some_elements_are_read_without_a_map(tmp_path):
+    shared = SharedArray.write(str(tmp_path / "a"), BLOCKS)
+    np.testing.assert_array_equal(shared.read(5, 8), np.concatenate(BLOCKS)[5:8])
+    assert shared.read(3, 3).shape == (0, 2)
+
+
 def test_an_array_without_elements(tmp_path):
     shared = SharedArray.write(str(tmp_path / "a"), [np.zeros([0, 3], "<f4")])
     assert shared.array.shape == (0, 3)

@@ -2,14 +2,16 @@
 
 import gzip
 import random
+import re
 
 import numpy as np
 import pytest
 
 from input_fns import DataError
-from input_fns.convert import files
+from input_fns.convert import files, runners
 from input_fns.convert.options import Options
-from input_fns.text.sources import pretraining_pairs, pretraining_text
+from input_fns.convert.shared_array import SharedArray
+from input_fns.text.sources import documents, pretraining_pairs, pretraining_rows, pretraining_text
 from tests import google_bert
 from tests.input_fns.text.sources import text_data
 from tests.input_fns.text.sources.text_data import TOKENIZER
@@ -34,7 +36,7 @@ def write_text(path, num_documents, seed=0):
 
 def read(folder, **options):
     options = {"validation_fraction": 0.0, "max_length": 24, "dupe_factor": 2, **options}
-    vocabulary = text_data.vocab_file(folder)
+    vocabulary = options.pop("vocabulary", text_data.vocab_file(folder))
     return text_data.read("pretraining_text", folder / "text", vocabulary, **options)
 
 
@@ -132,6 +134,33 @@ def test_the_seed_decides_pairs_and_masks(folder):
     assert first != other
 
 
+def test_rows_do_not_depend_on_parts_and_processes(folder, monkeypatch):
+    write_text(folder / "text" / "train.txt", 20)
+    options = {"vocab_size": 128, "validation_fraction": 0.2}
+
+    def rows(runner):
+        with runner:
+            raw, _ = text_data.read(
+                "pretraining_text", folder / "text", "", runner=runner, max_length=24, **options
+            )
+            return {name: [row.values for row in split] for name, split in raw.splits.items()}
+
+    whole = rows(runners.InProcess())
+    assert len(whole["train"]) > 20
+    monkeypatch.setattr(documents, "_PART_BYTES", 300)
+    assert rows(runners.InProcess()) == whole
+    assert rows(runners.Processes(2)) == whole
+
+
+def test_a_vocabulary_is_learnt_from_some_parts_of_a_large_text(folder, monkeypatch):
+    write_text(folder / "text" / "train.txt", 20)
+    monkeypatch.setattr(documents, "_PART_BYTES", 200)
+    monkeypatch.setattr(pretraining_rows, "_LEARN_BYTES", 500)
+    raw, lines = read(folder, vocabulary="", vocab_size=96)
+    assert re.search(r"each \d+\. of \d+ parts is used", " ".join(lines))
+    assert raw.kind.vocab_size <= 96
+
+
 def test_a_held_out_split_has_other_documents_and_is_read_once(folder):
     write_text(folder / "text" / "train.txt", 20)
     _, lines = read(folder, validation_fraction=0.25)
@@ -142,7 +171,8 @@ def test_a_held_out_split_has_other_documents_and_is_read_once(folder):
 def test_files_are_splits_or_all_training(folder):
     for name in ("part1.txt", "part2.txt"):
         write_text(folder / "text" / name, 3)
-    raw = pretraining_text.read(Options("pretraining_text", source=str(folder / "text")))
+    options = Options("pretraining_text", source=str(folder / "text"))
+    raw = pretraining_text.read(options, runners.InProcess())
     assert {name: len(split) for name, split in raw.splits.items()} == {"train": 6}
     (folder / "text" / "dev").mkdir()
     write_text(folder / "text" / "dev" / "a.txt", 2)
@@ -207,6 +237,23 @@ def test_lines_do_not_depend_on_the_size_of_the_pieces_that_are_read(tmp_path, m
         list(files.iterate_lines(str(path)))
 
 
+def stored(folder, documents, in_part=7):
+    """Returns the `Tokens` of ids of sentences of documents."""
+    parts = []
+    for begin in range(0, len(documents), in_part):
+        some = documents[begin : begin + in_part]
+        sentences = [ids for document in some for ids in document]
+        values = (
+            [piece_id for ids in sentences for piece_id in ids],
+            np.cumsum([0, *map(len, sentences)]),
+            np.cumsum([0, *map(len, some)]),
+        )
+        paths = (str(folder / f"{kind}-{begin}") for kind in ("ids", "starts", "documents"))
+        arrays = (SharedArray.write(path, [np.array(v)]) for path, v in zip(paths, values))
+        parts.append(pretraining_pairs.TokenPart(*arrays))
+    return pretraining_pairs.Tokens(parts)
+
+
 @google_bert.needs_checkout
 @pytest.mark.parametrize("max_length", [8, 24, 64])
 def test_pairs_are_those_of_google_with_the_same_random_numbers(folder, max_length):
@@ -216,24 +263,22 @@ def test_pairs_are_those_of_google_with_the_same_random_numbers(folder, max_leng
         TOKENIZER.encode_ids(map(" ".join, document))
         for document in write_text(folder / "text" / "train.txt", 30)
     ]
-    tokens = pretraining_pairs.Tokens(
-        np.concatenate([np.array(ids) for document in documents for ids in document]),
-        np.cumsum([0, *(len(ids) for document in documents for ids in document)]),
-        np.cumsum([0, *map(len, documents)]),
-    )
+    tokens = stored(folder, documents)
     options = Options("pretraining_text", max_length=max_length, short_seq_prob=0.3)
-    drawn = pretraining_pairs.draw_pairs(tokens, 2, options, random.Random(5))
-    ours = [
-        (tokens.ids[a : a + n].tolist(), tokens.ids[b : b + m].tolist(), is_random)
-        for (a, b, n, m, is_random), _ in drawn
-    ]
-    rng = random.Random(5)
-    rng.shuffle(documents)
-    theirs = [
-        google.create_instances_from_document(documents, i, max_length, 0.3, 0.15, 20, [], rng)
-        for _ in range(2)
-        for i in range(len(documents))
-    ]
+    ours, theirs = [], []
+    for number in range(len(documents)):
+        for seed in range(3):
+            drawn = pretraining_pairs.pairs_of_document(
+                tokens, number, options, random.Random(seed)
+            )
+            for (part, a, n, other_part, b, m, is_random), _ in drawn:
+                first, second = tokens.parts[part].ids.array, tokens.parts[other_part].ids.array
+                ours.append((first[a : a + n].tolist(), second[b : b + m].tolist(), is_random))
+            theirs.append(
+                google.create_instances_from_document(
+                    documents, number, max_length, 0.3, 0.15, 20, [], random.Random(seed)
+                )
+            )
     middle = [(pair, pair.segment_ids.index(1)) for pairs in theirs for pair in pairs]
     assert ours == [
         (pair.tokens[1 : start - 1], pair.tokens[start:-1], pair.is_random_next)

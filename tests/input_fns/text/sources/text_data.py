@@ -23,12 +23,12 @@ def vocab_file(folder):
     return str(path)
 
 
-def read(dataset, source, vocabulary, **options):
+def read(dataset, source, vocabulary, runner=None, **options):
     """Returns the `RawDataset` of text with a vocabulary, and the lines that it printed."""
     lines = []
     options = {"max_length": 12, **options}
     options = Options(dataset, source=str(source), vocabulary=str(vocabulary), **options)
-    return convert.read(options, lines.append), lines
+    return convert.read(options, lines.append, runner=runner), lines
 
 
 def decoded(row):

@@ -1,0 +1,216 @@
+"""Documents of text files, in parts that worker processes read.
+
+A document is some lines with text; an empty line or the end of a file ends it. A plain file in
+UTF-8 is cut between documents; any other file is read from its start.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from common import files, folders
+from input_fns import DataError
+from input_fns.convert import encodings
+from input_fns.convert import files as source_files
+from input_fns.convert.runners import Runner
+from input_fns.convert.shard_tasks import CHANGED
+
+_PART_BYTES = 2**22
+_MAX_PARTS = 256  # of a split: larger texts have larger parts
+_READ_BYTES = 2**16
+# `str.strip` removes more, but a line of these is surely empty.
+_EMPTY_LINE = re.compile(rb"\n[ \t\r\x0b\x0c]*\n")
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """A range of a text file with whole documents.
+
+    Attributes:
+      path: the file.
+      encoding: see `files.decode`.
+      begin: where it begins.
+      end: where it ends; None for the whole file.
+      num_bytes: its size in the file.
+      num_documents: number of its documents.
+    """
+
+    path: str
+    encoding: str | None
+    begin: int
+    end: int | None
+    num_bytes: int
+    num_documents: int = 0
+
+    def __iter__(self) -> Iterator[list[str]]:
+        """Yields the lines with text of each document."""
+        document = []
+        # Another encoding than UTF-8 must be decoded from the start of the file.
+        encoding = self.encoding if self.end is None else None
+        for line in source_files.iterate_lines(self.path, encoding, self.begin, self.end):
+            sentence = line.strip()
+            if sentence:
+                document.append(sentence)
+            elif document:
+                yield document
+                document = []
+        if document:
+            yield document
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Some documents of successive pieces, which one task reads.
+
+    Attributes:
+      pieces: the pieces.
+      indices: sorted numbers of the documents in these pieces, `[documents]`.
+    """
+
+    pieces: tuple[Piece, ...]
+    indices: np.ndarray
+
+    def __iter__(self) -> Iterator[list[str]]:
+        """Yields the lines with text of each document.
+
+        Raises:
+          DataError: a file has changed since its documents were counted.
+        """
+        is_chosen = np.zeros(sum(piece.num_documents for piece in self.pieces), bool)
+        is_chosen[self.indices] = True
+        begin = 0
+        for piece in self.pieces:
+            count = -1
+            for count, document in enumerate(piece):
+                if count < piece.num_documents and is_chosen[begin + count]:
+                    yield document
+            if count + 1 != piece.num_documents:
+                raise DataError(
+                    f"{piece.path} has {count + 1} documents instead of {piece.num_documents} in a "
+                    f"part of it. {CHANGED}"
+                )
+            begin += piece.num_documents
+
+
+@dataclasses.dataclass(frozen=True)
+class Sentences:
+    """The lines with text of a part."""
+
+    part: Part
+
+    def __iter__(self) -> Iterator[str]:
+        return itertools.chain.from_iterable(self.part)
+
+
+def find_pieces(paths: Sequence[str], encoding: str | None, runner: Runner) -> tuple[Piece, ...]:
+    """Returns the pieces of files, with their numbers of documents.
+
+    Raises:
+      DataError: a file is missing or has another encoding.
+    """
+    size = _part_bytes(sum(map(_num_bytes, paths)))
+    pieces = [piece for path in paths for piece in _cut(path, encoding, size)]
+    found = list(_counted(pieces, size, runner))
+    # Cut, but not in UTF-8: these are read as a whole, which names the line of an error.
+    odd = {piece.path for piece in found if piece.num_documents < 0}
+    whole = (_whole(path, encoding) for path in paths if path in odd)
+    again = {piece.path: piece for piece in _counted(whole, size, runner)}
+    kept = {(piece.path, piece.begin * (piece.path not in odd)): piece for piece in found}
+    return tuple(again.get(path, piece) for (path, _), piece in kept.items())
+
+
+def cut_split(pieces: Sequence[Piece], indices: np.ndarray) -> Iterator[Part]:
+    """Yields the parts of sorted numbers of documents, `[documents]`; none is empty."""
+    begin = 0
+    for some in _grouped(pieces, _part_bytes(sum(piece.num_bytes for piece in pieces))):
+        end = begin + sum(piece.num_documents for piece in some)
+        first, last = np.searchsorted(indices, [begin, end]).tolist()
+        if first < last:
+            yield Part(tuple(some), indices[first:last] - indices.dtype.type(begin))
+        begin = end
+
+
+def _part_bytes(total):
+    return max(_PART_BYTES, -(-total // _MAX_PARTS))
+
+
+def _grouped(pieces, size):
+    """Yields lists of successive pieces of `size` bytes."""
+    some, num_bytes = [], 0
+    for piece in pieces:
+        some.append(piece)
+        num_bytes += piece.num_bytes
+        if num_bytes >= size:
+            yield some
+            some, num_bytes = [], 0
+    if some:
+        yield some
+
+
+def _counted(pieces, size, runner):
+    """Yields the pieces with their numbers of documents, -1 if one is not in UTF-8."""
+    for some in runner.apply(_count, _grouped(pieces, size)):
+        for piece, notes in some:
+            for line in notes:
+                source_files.note(line)
+            yield piece
+
+
+def _count(pieces):
+    found = []
+    for piece in pieces:
+        notes: list[str] = []
+        with source_files.recording(notes.append):
+            try:
+                count = sum(1 for _ in piece)
+            except DataError:
+                if piece.end is None:
+                    raise
+                count = -1
+        found.append((dataclasses.replace(piece, num_documents=count), notes))
+    return found
+
+
+def _num_bytes(path):
+    return folders.num_bytes(path) if folders.is_file(path) else 0  # reading it is an error
+
+
+def _whole(path, encoding):
+    return Piece(path, encoding, 0, None, _num_bytes(path))
+
+
+def _cut(path, encoding, size):
+    """Yields the pieces of a file, of some `size` bytes."""
+    num_bytes = _num_bytes(path)
+    if num_bytes <= size or source_files.split_packed(path)[1]:
+        yield _whole(path, encoding)
+        return
+    with files.open_bytes(path) as file:
+        marked, _ = encodings.split_mark(file.read(4))
+        if (marked or encodings.name_of(encoding)) != "utf-8":
+            yield _whole(path, encoding)
+            return
+        begin = 0
+        while begin < num_bytes:
+            end = _next_document(file, begin + size) if begin + size < num_bytes else num_bytes
+            yield Piece(path, encoding, begin, end, end - begin)
+            begin = end
+
+
+def _next_document(file, offset):
+    """Returns where an empty line at or after an offset ends; the end of the file without one."""
+    file.seek(offset)
+    data = b""
+    for piece in iter(functools.partial(file.read, _READ_BYTES), b""):
+        data += piece
+        if found := _EMPTY_LINE.search(data):
+            return offset + found.end()
+        start = max(0, data.rfind(b"\n"))
+        data, offset = data[start:], offset + start
+    return offset + len(data)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from common import folders
 from common.names import normalized, printable
@@ -38,10 +39,11 @@ class SourceTree:
         """Lists the archives; `left_out` gets the files in them that are not visible.
 
         Raises:
-          DataError: an archive is not valid, or two have the same file.
+          DataError: an archive is not valid.
         """
         self._options, self._names = options, {}
         self._members: dict[str, Member] = {}
+        self._again: dict[str, str] = {}
         source = options.source
         if folders.is_file(source):
             archives = [source] if source.lower().endswith(ENDINGS) else []
@@ -57,12 +59,9 @@ class SourceTree:
 
     def _add(self, member):
         folder, name = os.path.split(member)
-        other = self._members.get(member)
-        if other:
-            raise DataError(
-                f"{printable(member)} is in {member.archive} and in {other.archive}. Leave one "
-                f"out with --skip={os.path.basename(member.archive)}"
-            )
+        if member in self._members:  # such as README, so this is an error if it is read
+            self._again[member] = member.archive
+            return
         if name in self._listed(folder):  # unpacked
             return
         self._members[member] = member
@@ -99,10 +98,22 @@ class SourceTree:
         yield from (path for path in self._members.values() if path.startswith(f"{folder}/"))
 
     def path(self, path: str) -> str:
-        """Returns the path as a `Member` if it is in an archive."""
+        """Returns the path as a `Member` if it is in an archive.
+
+        Raises:
+          DataError: it is in two.
+        """
+        if path in self._again:
+            raise DataError(
+                f"{printable(path)} is in {self._members[path].archive} and in "
+                f"{self._again[path]}. Leave one out with "
+                f"--skip={os.path.basename(self._again[path])}"
+            )
         return self._members.get(path, path)
 
-    def add_unused(self, used: set[str], left_out: LeftOut, reasons: dict[str, str]) -> None:
+    def add_unused(
+        self, used: set[str], left_out: LeftOut, reasons: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         """Adds the files in archives that are not in `used` to `left_out`.
 
         Args:

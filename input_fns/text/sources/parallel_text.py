@@ -1,23 +1,26 @@
-"""Parallel text: for each split one file per language, aligned by line.
+"""Parallel text: for each split two files that are aligned by line, or a table of two columns.
 
-    SOURCE/train.en[.gz]   SOURCE/train.de[.gz]   SOURCE/val.en[.gz]   ...
-    SOURCE/Books.de-en.en   SOURCE/Books.de-en.de   SOURCE/newstest2014.en   ...
-
-Lines are those of `files.read_lines`.
+`parallel_corpora` says which names are understood. Lines are those of `files.read_lines`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import os
+import html
+import re
 
 import numpy as np
 
 from input_fns import DataError
-from input_fns.convert.files import note, read_lines
+from input_fns.convert.archives import SourceTree
+from input_fns.convert.files import read_lines
 from input_fns.convert.options import Options
 from input_fns.convert.source import RawDataset, RawSplit, numbered
-from input_fns.convert.split_names import by_split, given_files, named_files, split_in
+from input_fns.dataset_info import LeftOut
+from input_fns.text.sources import parallel_corpora
+
+_SEGMENT = re.compile(rb"<seg\b[^>]*>(.*)</seg>", re.IGNORECASE)
+_WIDTH = "lines without two columns"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,52 +46,22 @@ class RawText(RawSplit):
 
 
 def read(options: Options) -> RawDataset:
-    """Returns one split per pair of files; `languages` are source and target.
+    """Returns the splits; `languages` are source and target.
 
     Raises:
-      DataError: a file is missing or not UTF-8, or the numbers of lines differ.
+      DataError: see `parallel_corpora`, or a file is not UTF-8, or the numbers of lines differ.
     """
     if len(options.languages) != 2:
         raise DataError(f"--languages={','.join(options.languages)}: two are needed, as in en,de")
-    pairs = _pairs(options)
-    splits = {
-        split: _joined([_read_pair(*paths, options.encoding) for paths in of_split])
-        for split, of_split in _by_split(pairs, options).items()
-    }
-    return RawDataset(options.dataset, (), splits)
-
-
-def _pairs(options):
-    """Returns `{name without language: (path of the source, path of the target)}`."""
-    sides = [named_files(options, (f".{name.lower()}",)) for name in options.languages]
-    alone = sorted(sides[0].keys() ^ sides[1].keys())
-    if alone:
-        raise DataError(
-            f"--source={options.source}: '{alone[0]}' is in only one of the languages. Add the "
-            "other, or leave it out with --skip"
-        )
-    return {stem: (sides[0][stem], sides[1][stem]) for stem in sorted(sides[0])}
-
-
-def _by_split(pairs, options):
-    """Returns `{split: pairs}`; corpora whose names have no split are all of "train"."""
-    if options.split_files:
-        by_name = {
-            **{os.path.join(options.source, stem): pair for stem, pair in pairs.items()},
-            **{path: pair for pair in pairs.values() for path in pair},
-        }
-        given = given_files(options)
-        for path in given.values():
-            if path not in by_name:
-                raise DataError(f"--split_files: {path} is not a file in both languages")
-        return {split: [by_name[path]] for split, path in given.items()}
-    if not any(map(split_in, pairs)):
-        if len(pairs) > 1:
-            note(f"'train' is all of {', '.join(pairs)}: no name has a split")
-        return {"train": list(pairs.values())}
-    of_source = {stem: source for stem, (source, _) in pairs.items()}
-    split_of_source = {path: split for split, path in by_split(of_source, options).items()}
-    return {split_of_source[pair[0]]: [pair] for pair in pairs.values()}
+    left_out = LeftOut()
+    tree = SourceTree(options, left_out)
+    corpora = parallel_corpora.find(options, tree)
+    splits, used = {}, set()
+    for split, of_split in parallel_corpora.by_split(corpora, options).items():
+        used.update(path for corpus in of_split for path in corpus.paths)
+        splits[split] = _joined([_read(corpus, tree, options, left_out) for corpus in of_split])
+    tree.add_unused(used, left_out)
+    return RawDataset(options.dataset, (), splits, left_out=left_out)
 
 
 def _joined(texts):
@@ -99,11 +72,39 @@ def _joined(texts):
     return RawText(*sides, np.concatenate([text.numbers for text in texts]))
 
 
-def _read_pair(source_path, target_path, encoding):
-    source, target = read_lines(source_path, encoding), read_lines(target_path, encoding)
+def _read(corpus, tree, options, left_out):
+    """Returns the pairs of a corpus."""
+    if corpus.form == parallel_corpora.COLUMNS:
+        return _read_columns(corpus, tree.path(corpus.paths[0]), options, left_out)
+    source, target = (read_lines(tree.path(path), options.encoding) for path in corpus.paths)
+    what = "lines"
+    if corpus.form == parallel_corpora.SGML:
+        source, target, what = _segments(source), _segments(target), "segments"
     if len(source) != len(target):
         raise DataError(
-            f"{source_path} has {len(source)} lines, but {target_path} {len(target)}: "
+            f"{corpus.paths[0]} has {len(source)} {what}, but {corpus.paths[1]} {len(target)}: "
             "they cannot translate each other line by line"
         )
     return RawText(source, target, np.arange(1, len(source) + 1))
+
+
+def _segments(lines):
+    """Returns the text of the lines with <seg>; the files of WMT are no valid XML."""
+    found = (_SEGMENT.search(line) for line in lines)
+    return [html.unescape(match[1].decode()).strip().encode() for match in found if match]
+
+
+def _read_columns(corpus, path, options, left_out):
+    sides, numbers = ([], []), []
+    first, second = corpus.columns
+    for number, line in enumerate(read_lines(path, options.encoding), start=1):
+        cells = line.split(b"\t")
+        if len(cells) != 2:
+            left_out.add(_WIDTH, f"{path}, line {number}")
+            continue
+        sides[0].append(cells[first].strip())
+        sides[1].append(cells[second].strip())
+        numbers.append(number)
+    if not numbers:
+        raise DataError(f"{path} has no line of two columns, separated by a tab")
+    return RawText(*sides, np.array(numbers))

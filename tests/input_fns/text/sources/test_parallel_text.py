@@ -6,8 +6,10 @@ import pathlib
 import pytest
 
 from input_fns import DataError
+from input_fns.convert import files
 from input_fns.convert.options import Options
 from input_fns.text.sources import parallel_text
+from tests.archive_files import pack_zip
 
 MULTI30K = pathlib.Path(__file__).parents[5] / "shared" / "data" / "multi30k" / "data/task1/raw"
 ENGLISH = "A dog.\n\nTwo \u2028 cats\r\nno end"
@@ -103,9 +105,14 @@ def write_pair(folder, stem, count=1):
         (["Train", "DEV", "Test"], {"train": 1, "validation": 1, "test": 1}),
         (["iwslt.train.de-en", "iwslt.valid.de-en"], {"train": 1, "validation": 1}),
         (
-            ["train", "newstest2013", "newstest2014"],
-            {"train": 1, "newstest2013": 1, "newstest2014": 1},
+            ["train", "newstest2012", "newstest2013", "newstest2014"],
+            {"train": 1, "newstest2012": 1, "validation": 1, "test": 1},
         ),
+        (
+            ["train", "dev", "newstest2013", "newstest2014"],
+            {"train": 1, "validation": 1, "newstest2013": 1, "test": 1},
+        ),
+        (["Books.de-en", "TED.de-en", "newstest2014"], {"train": 2, "test": 1}),
         (["train", "test_2016_flickr", "test_2017_mscoco"], None),
     ],
 )
@@ -117,16 +124,124 @@ def test_names_of_corpora(tmp_path, stems, splits):
 
 
 def test_a_corpus_beside_a_test_set_needs_a_split(tmp_path):
-    for stem in ("Europarl.de-en", "newstest2014"):
+    for stem in ("books", "newstest2014"):
         write_pair(tmp_path, stem)
-    message = r"Europarl\.de-en\.en has no split, while newstest2014\.en is 'test'.*--split_files="
+    message = r"books\.en has no split, while newstest2014\.en is 'test'.*--split_files="
     with pytest.raises(DataError, match=message):
         read(tmp_path)
-    for name in ("Europarl.de-en", "Europarl.de-en.en", "Europarl.de-en.de"):
+    for name in ("books", "books.en", "books.de"):
         given = (f"train={name}", "test=newstest2014.en")
         assert list(read(tmp_path, split_files=given).splits) == ["train", "test"]
-    with pytest.raises(DataError, match=r"books\.en is not a file in both languages"):
-        read(tmp_path, split_files=("train=books.en",))
+    with pytest.raises(DataError, match=r"novels\.en is not a file in both languages"):
+        read(tmp_path, split_files=("train=novels.en",))
+
+
+def sgml(*segments):
+    """A test set as WMT writes it."""
+    lines = [f'<seg id="{number}">{text}</seg>' for number, text in enumerate(segments, 1)]
+    return "\n".join(
+        ['<srcset setid="x" srclang="any">', '<doc docid="a"><p>', *lines, "</p></doc>"]
+    )
+
+
+def write(folder, files):
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+WMT14 = {
+    "training/europarl-v7.de-en.de": "a\nb\n",
+    "training/europarl-v7.de-en.en": "A\nB\n",
+    "training/europarl-v7.cs-en.cs": "x\n",
+    "training/europarl-v7.cs-en.en": "X\n",
+    "training/news-commentary-v9.de-en.de": "d\n",
+    "training/news-commentary-v9.de-en.en": "D\n",
+    "commoncrawl.de-en.de": "c\n",
+    "commoncrawl.de-en.en": "C\n",
+    "commoncrawl.de-en.annotation": "x\n",
+    "commoncrawl.cs-en.en": "X\n",
+    **{
+        f"dev/newstest{year}.{lang}": f"{lang}{year}\n"
+        for year in (2012, 2013)
+        for lang in ("de", "en")
+    },
+    "dev/newstest2013-src.de.sgm": sgml("other"),
+    "dev/newstest2013-ref.en.sgm": sgml("other"),
+    "dev/newssyscomb2009.de": "x\n",
+    "dev/newssyscomb2009.en": "x\n",
+    "dev/newsdev2014.en": "x\n",
+    "dev/newsdev2014.hi": "x\n",
+    "test-full/newstest2014-deen-src.en.sgm": sgml("Q &amp; A", " two "),
+    "test-full/newstest2014-deen-src.de.sgm": sgml("x", "x"),
+    "test-full/newstest2014-deen-ref.de.sgm": sgml("F &amp; A", "zwei"),
+    "test-full/newstest2014-deen-ref.en.sgm": sgml("x", "x"),
+    "test-full/newstest2014-csen-src.en.sgm": sgml("x"),
+}
+
+
+def test_wmt_as_unpacked(tmp_path, capsys):
+    write(tmp_path, WMT14)
+    with files.recording(print):
+        raw = read(tmp_path)
+    assert {name: pairs(split) for name, split in raw.splits.items()} == {
+        "train": [(b"C", b"c"), (b"A", b"a"), (b"B", b"b"), (b"D", b"d")],
+        "validation": [(b"en2013", b"de2013")],
+        "test": [(b"Q & A", b"F & A"), (b"two", b"zwei")],
+    }
+    printed = capsys.readouterr().out
+    names = "commoncrawl.de-en, training/europarl-v7.de-en, training/news-commentary-v9.de-en"
+    assert f"'train' is {names}\n" in printed
+    assert "left out: dev/newssyscomb2009, dev/newstest2012. Choose others with" in printed
+
+
+def test_the_test_set_of_the_direction(tmp_path):
+    for direction, languages in (("ende", ("en", "de")), ("deen", ("de", "en"))):
+        for role, language in zip(("src", "ref"), languages):
+            name = f"test/newstest2015-{direction}-{role}.{language}.sgm"
+            write(tmp_path, {name: sgml(direction), "train.de": "x\n", "train.en": "x\n"})
+    write(tmp_path, {"dev/newstest2014.de": "x\n", "dev/newstest2014.en": "x\n"})
+    for languages, direction in ((("en", "de"), b"ende"), (("de", "en"), b"deen")):
+        assert read(tmp_path, languages).splits["test"].source == [direction]
+
+
+def test_archives_of_opus(tmp_path):
+    for name in ("Books", "TED2013"):
+        contents = {"README": b"x", **{f"{name}.de-en.{one}": one.encode() for one in ("de", "en")}}
+        contents[f"{name}.de-en.xml"] = b"x"
+        (tmp_path / f"{name}.zip").write_bytes(pack_zip(contents))
+    assert pairs(read(tmp_path).splits["train"]) == [(b"en", b"de")] * 2
+    assert pairs(read(tmp_path / "Books.zip").splits["train"]) == [(b"en", b"de")]
+
+
+@pytest.mark.parametrize("name", ["news-commentary-v15.de-en.tsv.gz", "de-en.txt.gz"])
+def test_two_columns_in_the_order_of_the_name(tmp_path, name):
+    (tmp_path / name).write_bytes(gzip.compress(b"a\tA\nonly one\nb\tB\n", mtime=0))
+    for source in (tmp_path, tmp_path / name):
+        raw = read(source)
+        assert pairs(raw.splits["train"]) == [(b"A", b"a"), (b"B", b"b")]
+        assert raw.splits["train"].numbers.tolist() == [1, 3]
+        assert raw.left_out.counts == {"lines without two columns": 1}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (
+            {"a-src.en.sgm": sgml("x", "y"), "a-ref.de.sgm": sgml("x")},
+            r"has 2 segments, but .* 1: ",
+        ),
+        ({"x.de-en.tsv": "no columns\n"}, "has no line of two columns"),
+        ({"x.de-en.tsv": "", "x.de-en.tsv.gz": ""}, r"both x.de-en.tsv and x.de-en.tsv.gz"),
+        ({"training/x.de-en.en": "x\n"}, r"has no file that ends in \.de"),
+        ({"dev.tgz": "", "train.en": "x\n"}, r"no text in de. Unpack .* tar -xzf dev.tgz"),
+    ],
+)
+def test_corpora_that_are_wrong(tmp_path, wrong, message):
+    write(tmp_path, wrong)
+    with pytest.raises(DataError, match=message):
+        read(tmp_path)
 
 
 def test_other_files_do_not_matter(tmp_path):

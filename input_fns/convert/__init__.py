@@ -145,6 +145,7 @@ SOURCES = {
         "tables.criteo",
         "min_frequency hash_rows max_rows split_files name skip validation_fraction test_fraction",
         holds_out=True,
+        in_parts=True,
         **_IN_ORDER,
     ),
     "audio_folder": _source("audio.labelled_recordings", f"class_names {_AUDIO}", defaults=_WORDS),

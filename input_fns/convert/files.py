@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import array
 import codecs
 import contextlib
 import contextvars
@@ -13,8 +12,6 @@ import lzma
 import os
 import zlib
 from collections.abc import Callable, Iterator
-
-import numpy as np
 
 from common import files, folders, names
 from input_fns import DataError
@@ -165,23 +162,6 @@ def opened(path: str):
         raise DataError(f"{path} ({size} bytes) is not a complete {kind} file: {error}") from error
 
 
-def index_lines(path: str, every: int) -> tuple[int, array.array]:
-    """Returns the number of lines of a text file, and the offsets of the lines 0, every, ...
-
-    The offsets are for `iterate_lines`: bytes of the unpacked file. UTF-16 has that of line 0 only.
-    """
-    with opened(path) as file:
-        start = _read(file, _PIECE_BYTES)
-        if encodings.split_mark(start)[0] not in ("", "utf-8"):
-            return sum(1 for _ in iterate_lines(path)), array.array("q", [0])
-        offsets, count, place, last = array.array("q", [0]), 0, 0, b"\n"
-        for piece in itertools.chain([start], iter(lambda: file.read(_PIECE_BYTES), b"")):
-            ends = place + 1 + np.flatnonzero(np.frombuffer(piece, np.uint8) == ord("\n"))
-            offsets.extend(ends[every - 1 - count % every :: every].tolist())
-            count, place, last = count + len(ends), place + len(piece), piece[-1:] or last
-    return count + (last != b"\n"), offsets
-
-
 def iterate_lines(
     path: str, encoding: str | None = None, offset: int = 0, end: int | None = None
 ) -> Iterator[str]:
@@ -190,7 +170,7 @@ def iterate_lines(
     Args:
       path: local or gs://.
       encoding: see `decode`.
-      offset: where the first line begins, if it is not that of the file; see `index_lines`.
+      offset: where the first line begins, if it is not that of the file: bytes of the unpacked one.
       end: where the last line ends, if it is not that of the file; likewise.
 
     Raises:

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Sequence
 
 import google_crc32c
+import numpy as np
 
 from common import crc32c, files, folders
 
@@ -57,10 +58,20 @@ def scan(path: str, stride: int = 1) -> tuple[int, int, tuple[int, ...]]:
     return count, crc32, tuple(offsets)
 
 
-def frame(record: bytes) -> bytes:
-    """Returns a record as it is stored in a file."""
-    length = struct.pack("<Q", len(record))
-    return b"".join([length, masked_crc32c(length), record, masked_crc32c(record)])
+def frame(records: bytes, count: int = 1) -> bytes:
+    """Returns joined records of one size, `count` of them, as they are stored in a file."""
+    size = len(records) // count
+    length = struct.pack("<Q", size)
+    header = length + masked_crc32c(length)
+    if count == 1:
+        return b"".join([header, records, masked_crc32c(records)])
+    framed = np.empty([count, size + FRAMING_BYTES], np.uint8)
+    framed[:, :HEADER] = np.frombuffer(header, np.uint8)
+    framed[:, HEADER:-FOOTER] = np.frombuffer(records, np.uint8).reshape(count, size)
+    parts = (records[begin : begin + size] for begin in range(0, len(records), size))
+    crcs = np.fromiter(map(google_crc32c.value, parts), np.uint64, count)
+    framed[:, -FOOTER:] = crc32c.masked(crcs).astype("<u4")[:, None].view(np.uint8)
+    return framed.tobytes()
 
 
 def masked_crc32c(data: bytes) -> bytes:

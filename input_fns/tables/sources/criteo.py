@@ -15,63 +15,42 @@ and in MLPerf Training.
 A number x is stored as log(1 + x), a missing or negative one as 0. A category is stored as a row of
 its embedding table: see `clicks_kind.Clicks`. The vocabulary has the values of "train".
 
-The files are read three times, in blocks: memory holds a block of rows, 1 byte per row and 8 bytes
-per distinct value. Each process reads a packed file from its start.
+The files are read twice, in parts by the worker processes: to count, see `criteo_counts`, and to
+write. Memory holds blocks of rows and, for each category, 12 bytes per distinct value. Each process
+reads a packed file from its start.
 """
 
 from __future__ import annotations
 
-import array
 import dataclasses
-import itertools
-import re
-from collections.abc import Iterator, Sequence
+import functools
+import os
+import secrets
+from collections.abc import Iterator
 
-import numpy as np
-
-from common import names
 from input_fns import DataError
 from input_fns.convert.options import Options
-from input_fns.convert.source import RawDataset, RawSplit, Row, content_name
+from input_fns.convert.runners import Runner
+from input_fns.convert.shared_array import SharedArray
+from input_fns.convert.source import RawDataset, RawSplit, Row, Rows, content_name
 from input_fns.dataset_info import Feature, LeftOut
 from input_fns.tables.clicks_kind import Clicks
-from input_fns.tables.sources import criteo_files
-from input_fns.tables.sources.criteo_files import ClickLog
+from input_fns.tables.sources import criteo_counts, criteo_files
+from input_fns.tables.sources.criteo_rows import CATEGORIES, NUMBERS, transform_numbers
+from input_fns.tables.sources.criteo_text import ClickLog
 from input_fns.tables.sources.criteo_vocabulary import (
-    MISSING,
-    Counter,
-    Vocabulary,
+    Counts,
+    Vocabularies,
+    add_counts,
     choose_rows,
     find_rows,
 )
 
-NUMBERS = tuple(f"I{i}" for i in range(1, 14))
-CATEGORIES = tuple(f"C{i}" for i in range(1, 27))
 CLASS_NAMES = ("no click", "click")
-_WIDTH = criteo_files.WIDTH
 _FEATURES = {
     "numbers": Feature("raw", "float32", (len(NUMBERS),)),
     "categories": Feature("raw", "int32", (len(CATEGORIES),)),
 }
-# Tools that know no missing integers write 3.0.
-_NUMBER, _CATEGORY = re.compile(r"-?[0-9]{1,18}(\.0+)?"), re.compile(r"[0-9a-fA-F]{8}")
-_VALUES = (
-    rf"(\t({_NUMBER.pattern})?){{{len(NUMBERS)}}}(\t({_CATEGORY.pattern})?){{{len(CATEGORIES)}}}"
-)
-_ROW, _ROW_WITHOUT_LABEL = re.compile(f"[01]{_VALUES}"), re.compile(_VALUES)
-_BLOCK = 2**15  # rows
-
-
-@dataclasses.dataclass(frozen=True)
-class Block:
-    """Consecutive rows: numbers float64 `[n, 13]`, NaN if missing; keys int64 `[n, 26]`.
-
-    The key of a category is its value as a number, -1 if missing.
-    """
-
-    labels: np.ndarray
-    numbers: np.ndarray
-    keys: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,35 +61,35 @@ class RawClicks(RawSplit):
       log: its files.
       rows: numbers of the rows.
       vocabularies: of the categories.
-      labels: uint8 `[size]`, None for rows to predict.
+      has_labels: see `RawSplit`.
     """
 
-    KEYS = ("rows", "labels")
+    KEYS = ("rows",)
 
     log: ClickLog
     rows: range
-    vocabularies: Sequence[Vocabulary]
-    labels: np.ndarray | None
-
-    @property
-    def has_labels(self) -> bool:
-        """Whether the rows have labels."""
-        return self.labels is not None
+    vocabularies: Vocabularies
+    has_labels: bool
 
     def read(self, i: int) -> Row:
         """Reads a row."""
         return next(iter(self.part(i, i + 1)))
 
     def __iter__(self) -> Iterator[Row]:
-        for block in iterate_blocks(self.log, self.rows, self.has_labels):
-            numbers = transform_numbers(block.numbers).astype("<f4")
-            categories = find_rows(block.keys, self.vocabularies).astype("<i4")
-            for row in zip(numbers, categories):
-                values = {name: value.tobytes() for name, value in zip(_FEATURES, row)}
-                yield Row(values, _FEATURES)
+        for rows in self.blocks():
+            yield from rows
+
+    def blocks(self) -> Iterator[Rows]:
+        """Yields all rows."""
+        for block in self.log.blocks(self.rows, self.has_labels):
+            values = {
+                "numbers": transform_numbers(block.numbers).astype("<f4"),
+                "categories": find_rows(block.keys, block.is_missing, self.vocabularies),
+            }
+            yield Rows(values, _FEATURES, block.labels if self.has_labels else None)
 
 
-def read(options: Options) -> RawDataset:
+def read(options: Options, runner: Runner) -> RawDataset:
     """Returns the splits, with the vocabulary as a file.
 
     Raises:
@@ -124,38 +103,23 @@ def read(options: Options) -> RawDataset:
     left_out = LeftOut()
     paths = criteo_files.find_paths(options, left_out)
     unlabelled = criteo_files.find_unlabelled(paths)
-    ranges = criteo_files.find_ranges(paths, unlabelled, options)
-    counter, missing = Counter(len(CATEGORIES)), np.zeros(_WIDTH, np.int64)
-    labels = {}
-    for split, (log, rows) in ranges.items():
-        found = array.array("B")
-        for block in iterate_blocks(log, rows, split not in unlabelled):
-            found.frombytes(block.labels.astype(np.uint8).tobytes())
-            is_missing = np.concatenate([np.isnan(block.numbers), block.keys == MISSING], axis=1)
-            missing[1:] += is_missing.sum(axis=0)
-            if split == "train":
-                counter.add(block.keys)
-        labels[split] = np.frombuffer(found, np.uint8)
-    vocabularies = [
-        choose_rows(keys, counts, options.min_frequency, options.hash_rows, options.max_rows)
-        for keys, counts in counter.totals()
-    ]
-    content = "".join(
-        f"{name}\t{value}\n"
-        for name, vocabulary in zip(CATEGORIES, vocabularies)
-        for value in vocabulary.values()
-    ).encode()
+    logs, runs = criteo_counts.count(paths, unlabelled, runner)
+    sizes = {split: [file.size for file in log.files] for split, log in logs.items()}
+    ranges = criteo_files.find_ranges(paths, sizes, unlabelled, options)
+    counts = criteo_counts.of_rows(logs["train"], ranges["train"][1], runs, runner.folder)
+    vocabularies = _choose_vocabularies(counts, options, runner)
+    content = vocabularies.as_text(CATEGORIES)
     file_name = content_name("categories.txt", content)
-    by_name = zip((*NUMBERS, *CATEGORIES), missing[1:].tolist())
+    missing = zip((*NUMBERS, *CATEGORIES), sum(run.missing for run in runs).tolist())
     clicks = Clicks(
-        table_rows=tuple(found.num_rows + found.hash_rows for found in vocabularies),
-        vocabulary_rows=tuple(found.num_rows for found in vocabularies),
+        table_rows=tuple(map(sum, zip(vocabularies.num_rows, vocabularies.hash_rows))),
+        vocabulary_rows=vocabularies.num_rows,
         vocabulary=file_name,
-        missing={name: count for name, count in by_name if count},
+        missing={name: count for name, count in missing if count},
     )
     splits = {
-        split: RawClicks(log, rows, vocabularies, None if split in unlabelled else labels[split])
-        for split, (log, rows) in ranges.items()
+        split: RawClicks(logs[source], rows, vocabularies, split not in unlabelled)
+        for split, (source, rows) in ranges.items()
     }
     files = {file_name: content}
     return RawDataset(
@@ -163,56 +127,18 @@ def read(options: Options) -> RawDataset:
     )
 
 
-def iterate_blocks(log: ClickLog, rows: range, has_labels: bool = True) -> Iterator[Block]:
-    """Yields the rows of a log in blocks; labels are 0 if there are none.
-
-    Raises:
-      DataError: a row is invalid; the message names its line.
-    """
-    row, label = (_ROW, "") if has_labels else (_ROW_WITHOUT_LABEL, "0\t")
-    for file, inside in log.ranges(rows):
-        lines = file.lines(inside)
-        while block := list(itertools.islice(lines, _BLOCK)):
-            for number, line in block:
-                # Without a label, the first integer follows a tab in the pattern.
-                if not row.fullmatch(line if has_labels else f"\t{line}"):
-                    problem = _find_problem(f"{label}{line}", has_labels)
-                    raise DataError(f"{file.path}, line {number}: {problem}. Correct or remove it")
-            yield _parse([f"{label}{line}".split("\t") for _, line in block])
-
-
-def transform_numbers(numbers: np.ndarray) -> np.ndarray:
-    """Returns log(1 + x), and 0 for x < 0 and NaN."""
-    return np.log1p(np.maximum(np.nan_to_num(numbers), 0))
-
-
-def _parse(rows):
-    first = 1 + len(NUMBERS)
-    numbers = [value or "nan" for row in rows for value in row[1:first]]
-    categories = [value for row in rows for value in row[first:]]
-    keys = np.frombuffer(bytes.fromhex("".join(v or "00000000" for v in categories)), ">u4")
-    keys = np.where(np.array([not value for value in categories]), MISSING, keys.astype(np.int64))
-    return Block(
-        np.array([row[0] == "1" for row in rows], np.uint8),
-        np.array(numbers, np.float64).reshape(len(rows), len(NUMBERS)),
-        keys.reshape(len(rows), len(CATEGORIES)),
+def _choose_vocabularies(counts, options, runner):
+    choose = functools.partial(choose_vocabulary, counts, options)
+    keys, rows, hash_rows = zip(*runner.apply(choose, range(len(CATEGORIES))))
+    return Vocabularies(
+        SharedArray.write(os.path.join(runner.folder, secrets.token_hex(8)), keys),
+        SharedArray.write(os.path.join(runner.folder, secrets.token_hex(8)), rows),
+        tuple(map(len, keys)),
+        hash_rows,
     )
 
 
-def _find_problem(line, has_labels):
-    """Returns what is wrong with a row."""
-    values = line.split("\t")
-    if not has_labels and len(values) != _WIDTH:
-        return f"{len(values) - 1} values instead of {_WIDTH - 1}: the first row has no label"
-    if len(values) == _WIDTH - 1:
-        return f"{_WIDTH - 1} values instead of {_WIDTH}: a row without a label cannot be used"
-    if len(values) != _WIDTH:
-        return f"{len(values)} value{'s' * (len(values) > 1)} instead of {_WIDTH}"
-    if values[0] not in ("0", "1"):
-        return f"the label {names.shown(values[0])!a} is not 0 or 1"
-    for name, value in zip((*NUMBERS, *CATEGORIES), values[1:]):
-        if name in NUMBERS and value and not _NUMBER.fullmatch(value):
-            return f"{name} {names.shown(value)!a} is not an integer"
-        if name in CATEGORIES and value and not _CATEGORY.fullmatch(value):
-            return f"{name} {names.shown(value)!a} is not 8 hexadecimal digits"
-    return "invalid"
+def choose_vocabulary(counts: list[Counts], options: Options, category: int):
+    """Returns the vocabulary of a category, in a worker; see `choose_rows`."""
+    keys, totals = add_counts(counts, category)
+    return choose_rows(keys, totals, options.min_frequency, options.hash_rows, options.max_rows)

@@ -2,90 +2,24 @@
 
 from __future__ import annotations
 
-import array
 import dataclasses
 import glob
-import itertools
 import os
 import re
-import sys
-import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from common import folders
 from input_fns import DataError
 from input_fns.convert import inventory, split_names
-from input_fns.convert.files import PACKED, index_lines, iterate_lines, record
+from input_fns.convert.files import PACKED, iterate_lines
 from input_fns.convert.options import Options
 from input_fns.dataset_info import LeftOut
+from input_fns.tables.sources.criteo_rows import WIDTH
 
-WIDTH = 40  # values of a row: label, 13 integers, 26 categories
 _FRACTION = 1 / 14
 _EXTENSIONS = (".txt", ".tsv")
 _ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")  # of Kaggle
 _DAY = re.compile(r"day_([0-9]{1,4})(\.txt|\.tsv)?(\.gz|\.xz)?")
-_EVERY = 2**12  # lines from one place of the index to the next
-
-
-@dataclasses.dataclass(frozen=True)
-class IndexedFile:
-    """A file whose rows are read from any place.
-
-    Attributes:
-      path: local or gs://.
-      size: number of rows.
-      offsets: see `files.index_lines`.
-    """
-
-    path: str
-    size: int
-    offsets: array.array
-
-    def lines(self, rows: range) -> Iterator[tuple[int, str]]:
-        """Yields the number, from 1, and the text of the lines of consecutive rows."""
-        if self.path.endswith(PACKED):
-            return enumerate(_packed_lines(self.path, rows), start=1 + rows.start)
-        place = min(rows.start // _EVERY, len(self.offsets) - 1)
-        lines = iterate_lines(self.path, offset=self.offsets[place])
-        numbered = enumerate(lines, start=1 + place * _EVERY)
-        return itertools.islice(numbered, rows.start - place * _EVERY, rows.stop - place * _EVERY)
-
-
-# `last` of a thread: the packed file that it reads, as id of the process, path, next row and lines.
-_reading = threading.local()
-
-
-def _packed_lines(path, rows):
-    """Yields lines of a packed file, which is read on from the last ones: it has no places."""
-    record(path)  # also if an earlier shard has opened it
-    process, before, row, lines = getattr(_reading, "last", (0, "", 0, iter(())))
-    _reading.last = 0, "", 0, iter(())  # until its rows are read
-    # A child process shares the place in a file that its parent has opened.
-    if (process, before) != (os.getpid(), path) or row > rows.start:
-        row, lines = 0, iterate_lines(path)
-    yield from itertools.islice(lines, rows.start - row, rows.stop - row)
-    _reading.last = os.getpid(), path, rows.stop, lines
-
-
-@dataclasses.dataclass(frozen=True)
-class ClickLog:
-    """Consecutive rows in one file, or in a file for each day."""
-
-    files: tuple[IndexedFile, ...]
-
-    @property
-    def size(self) -> int:
-        """Number of rows."""
-        return sum(file.size for file in self.files)
-
-    def ranges(self, rows: range) -> Iterator[tuple[IndexedFile, range]]:
-        """Yields the files that have rows of a range, and their numbers in the file."""
-        begin = 0
-        for file in self.files:
-            inside = range(max(0, rows.start - begin), min(file.size, rows.stop - begin))
-            if inside:
-                yield file, inside
-            begin += file.size
 
 
 def find_unlabelled(paths: Mapping[str, Sequence[str]]) -> set[str]:
@@ -103,34 +37,35 @@ def _width(path):
 
 
 def find_ranges(
-    paths: Mapping[str, Sequence[str]], unlabelled: Collection[str], options: Options
-) -> dict[str, tuple[ClickLog, range]]:
-    """Returns `{split: (log, its rows)}`.
+    paths: Mapping[str, Sequence[str]],
+    sizes: Mapping[str, Sequence[int]],
+    unlabelled: Collection[str],
+    options: Options,
+) -> dict[str, tuple[str, range]]:
+    """Returns `{split: (split whose files have its rows, its rows)}`.
 
     Args:
       paths: `{split: paths}`, for "train" those of consecutive days. Of several, the first half of
         the last one is "test" and the second half "validation", unless the options say otherwise.
+      sizes: `{split: numbers of rows}`, of these files.
       unlabelled: splits whose rows have no labels.
       options: `validation_fraction` and `test_fraction` of the last rows of "train" are held out.
 
     Raises:
       DataError: a file has no rows, or too few, or a split to hold out is there.
     """
-    logs = {
-        split: ClickLog(tuple(IndexedFile(path, *_index(path)) for path in of_split))
-        for split, of_split in paths.items()
-    }
-    for file in (file for log in logs.values() for file in log.files):
-        if not file.size:
-            raise DataError(f"{file.path} has no rows")
+    for split, of_split in paths.items():
+        for path, size in zip(of_split, sizes[split]):
+            if not size:
+                raise DataError(f"{path} has no rows")
     fractions = {"validation": options.validation_fraction, "test": options.test_fraction}
     given = [name for name in fractions if name in paths and fractions[name]]
     if given:
         raise DataError(f"--{given[0]}_fraction: {options.source} already has a '{given[0]}' file")
     if len(paths["train"]) > 1 and set(fractions.values()) == {None}:
-        return _split_last_day(logs["train"])
+        return _split_last_day(paths["train"], sizes["train"])
     default = _FRACTION if len(paths) - len(unlabelled) == 1 else 0
-    size = logs["train"].size
+    size = sum(sizes["train"])
     counts = {
         name: round(size * (default if fraction is None else fraction))
         for name, fraction in fractions.items()
@@ -146,30 +81,22 @@ def find_ranges(
         )
     ends = {"train": size - sum(counts.values())}
     ends["validation"] = ends["train"] + counts.get("validation", 0)
-    ranges = {split: (log, range(log.size)) for split, log in logs.items()}
-    ranges["train"] = logs["train"], range(ends["train"])
+    ranges = {split: (split, range(sum(sizes[split]))) for split in paths}
+    ranges["train"] = "train", range(ends["train"])
     for name, begin in (("validation", ends["train"]), ("test", ends["validation"])):
         if counts.get(name):
-            ranges[name] = logs["train"], range(begin, begin + counts[name])
+            ranges[name] = "train", range(begin, begin + counts[name])
     return ranges
 
 
-def _index(path):
-    """Returns the number of rows and their places; of a packed file, which needs none, the first.
-
-    Each task of a worker process gets them.
-    """
-    return index_lines(path, sys.maxsize if path.endswith(PACKED) else _EVERY)
-
-
-def _split_last_day(log):
+def _split_last_day(paths, sizes):
     """Returns the splits of MLPerf Training and of Naumov et al. 2019: "test" is the first half."""
-    size, of_last = log.size, log.files[-1].size
+    size, of_last = sum(sizes), sizes[-1]
     if of_last < 2:
-        raise DataError(f"{log.files[-1].path} has one row, too few for 'validation' and 'test'")
+        raise DataError(f"{paths[-1]} has one row, too few for 'validation' and 'test'")
     begin, middle = size - of_last, size - of_last // 2
     splits = {"train": (0, begin), "test": (begin, middle), "validation": (middle, size)}
-    return {split: (log, range(*ends)) for split, ends in splits.items()}
+    return {split: ("train", range(*ends)) for split, ends in splits.items()}
 
 
 def find_paths(options: Options, left_out: LeftOut) -> dict[str, list[str]]:

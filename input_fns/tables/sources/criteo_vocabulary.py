@@ -3,79 +3,107 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
+from common import files
 from input_fns import DataError
+from input_fns.convert.shared_array import SharedArray
 from input_fns.core import memory
 
-MISSING = -1  # key of a missing category
+_HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 _K2 = 0x9AE16A3B2F90404F  # of FarmHash
 
 
 @dataclasses.dataclass(frozen=True)
-class Vocabulary:
-    """Rows of the table of one category.
+class Vocabularies:
+    """Rows of the tables of all categories. In `keys` and `rows` one category follows the other.
 
     Attributes:
-      keys: int64 `[size]`, increasing.
-      rows: int64 `[size]`, the row of each key, from 1.
-      hash_rows: rows behind these, for all other values.
+      keys: uint32 `[total]`, those of a category increase.
+      rows: int32 `[total]`, the row of each key, from 1.
+      sizes: number of keys of each category.
+      hash_rows: rows of each table behind these, for all other values.
     """
 
-    keys: np.ndarray
-    rows: np.ndarray
-    hash_rows: int
+    keys: SharedArray
+    rows: SharedArray
+    sizes: tuple[int, ...]
+    hash_rows: tuple[int, ...]
 
     @property
-    def num_rows(self) -> int:
+    def num_rows(self) -> tuple[int, ...]:
         """Number of rows before the hashed ones: 1 for a missing value, then the vocabulary."""
-        return 1 + len(self.keys)
+        return tuple(1 + size for size in self.sizes)
 
-    def values(self) -> list[str]:
-        """Returns the value of each row before the hashed ones, "" for the first."""
-        return ["", *(f"{key:08x}" for key in self.keys[np.argsort(self.rows)])]
+    def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yields keys and rows of each category."""
+        ends = np.cumsum(self.sizes).tolist()
+        for size, end in zip(self.sizes, ends):
+            yield self.keys.array[end - size : end], self.rows.array[end - size : end]
+
+    def as_text(self, names: Sequence[str]) -> bytes:
+        """Returns a line for each row before the hashed ones: category, tab, and value or ""."""
+        pieces = []
+        for name, (keys, rows) in zip(names, self):
+            start = np.frombuffer(f"{name}\t".encode(), np.uint8)
+            lines = np.empty([len(keys), len(start) + 9], np.uint8)
+            lines[:, : len(start)] = start
+            lines[rows - 1, len(start) : -1] = _hex_digits(keys)
+            lines[:, -1] = ord("\n")
+            pieces += [f"{name}\t\n".encode(), lines.tobytes()]
+        return b"".join(pieces)
 
 
 def choose_rows(
     keys: np.ndarray, counts: np.ndarray, min_frequency: int, hash_rows: int, max_rows: int
-) -> Vocabulary:
+) -> tuple[np.ndarray, np.ndarray, int]:
     """Returns the vocabulary of a category: its most frequent values.
 
     Args:
-      keys: int64 `[size]`, distinct, increasing; may have `MISSING`.
+      keys: uint32 `[size]`, distinct, increasing.
       counts: int64 `[size]`, number of rows with each.
       min_frequency: lowest count of a value of the vocabulary.
       hash_rows: most rows of other values; at least one is for values that are not in `keys`.
       max_rows: most rows of the table.
+
+    Returns:
+      Keys, rows and the number of hashed rows; see `Vocabularies`.
     """
-    keys, counts = keys[keys != MISSING], counts[keys != MISSING]
+    is_frequent = counts >= min_frequency
+    chosen, counts = keys[is_frequent], counts[is_frequent]
     # Stable: values with the same count are in increasing order.
-    order = np.argsort(-counts, kind="stable")[: max_rows - 1 - hash_rows]
-    order = order[counts[order] >= min_frequency]
-    chosen = keys[order]
+    chosen = chosen[np.argsort(-counts, kind="stable")[: max_rows - 1 - hash_rows]]
     increasing = np.argsort(chosen)
-    num_others = len(keys) - len(chosen)
-    return Vocabulary(chosen[increasing], 1 + increasing, min(max(num_others, 1), hash_rows))
+    hashed = min(max(len(keys) - len(chosen), 1), hash_rows)
+    return chosen[increasing], 1 + increasing.astype(np.int32), hashed
 
 
-def find_rows(keys: np.ndarray, vocabularies: Sequence[Vocabulary]) -> np.ndarray:
-    """Returns the row of the table of each key, int64 `[n, categories]`."""
-    rows, is_other = np.zeros_like(keys), np.zeros(keys.shape, bool)
-    for i, found in enumerate(vocabularies):
+def find_rows(keys: np.ndarray, is_missing: np.ndarray, vocabularies: Vocabularies) -> np.ndarray:
+    """Returns the row of the table of each key, int32 `[n, categories]`."""
+    rows, is_other = np.zeros(keys.shape, np.int32), np.zeros(keys.shape, bool)
+    for i, (known, rows_of_known) in enumerate(vocabularies):
         column = keys[:, i]
-        place = np.searchsorted(found.keys, column)
-        place = np.minimum(place, max(0, len(found.keys) - 1))
-        is_known = found.keys[place] == column if len(found.keys) else np.zeros(len(keys), bool)
-        rows[is_known, i] = found.rows[place[is_known]]
-        is_other[:, i] = ~is_known & (column != MISSING)
-    others, inverse = np.unique(keys[is_other], return_inverse=True)
-    if len(others):
-        sizes = np.array([[found.hash_rows, found.num_rows] for found in vocabularies])
-        sizes = sizes[np.nonzero(is_other)[1]]
-        rows[is_other] = sizes[:, 1] + _hashes(others)[inverse] % sizes[:, 0]
+        if len(known):
+            place = np.minimum(np.searchsorted(known, column), len(known) - 1)
+            is_known = known[place] == column
+            rows[:, i] = np.where(is_known, rows_of_known[place], 0)
+        else:
+            is_known = np.zeros(len(keys), bool)
+        is_other[:, i] = ~is_known
+    rows[is_missing] = 0
+    is_other &= ~is_missing
+    table = np.nonzero(is_other)[1]
+    hash_rows, num_rows = np.array(vocabularies.hash_rows), np.array(vocabularies.num_rows)
+    rows[is_other] = num_rows[table] + _hashes(keys[is_other]) % hash_rows[table]
     return rows
+
+
+def _hex_digits(keys):
+    """Returns the text of each value, uint8 `[n, 8]`."""
+    return _HEX[keys[:, None] >> np.arange(28, -4, -4, dtype=np.uint32) & np.uint32(15)]
 
 
 def _hashes(keys):
@@ -84,8 +112,7 @@ def _hashes(keys):
     That is `tf.strings.to_hash_bucket_fast(value, 2**63 - 1)`: FarmHash's Fingerprint64 of 8 bytes
     (github.com/google/farmhash, `HashLen0to16`).
     """
-    text = "".join([f"{key:08x}" for key in keys.tolist()]).encode()
-    data, mul = np.frombuffer(text, "<u8").astype(np.uint64), np.uint64((_K2 + 16) % 2**64)
+    data, mul = _hex_digits(keys).view("<u8")[:, 0], np.uint64((_K2 + 16) % 2**64)
     first = data + np.uint64(_K2)
     one = _rotated(data, 37) * mul + first
     two = (_rotated(first, 25) + data) * mul
@@ -102,41 +129,68 @@ def _mixed(values):
     return values ^ values >> np.uint64(47)
 
 
-class Counter:
-    """Counts the values of each category; memory holds the distinct ones."""
+@dataclasses.dataclass(frozen=True)
+class Counts:
+    """Number of rows with each value of each category, in a file.
 
-    def __init__(self, num_categories: int):
-        """Starts without rows."""
-        self._keys = [np.zeros(0, np.uint32) for _ in range(num_categories)]
-        self._counts = [np.zeros(0, np.uint32) for _ in range(num_categories)]
-        self._waiting, self._num_waiting = [], 0
+    It has the keys and then the counts, uint32; those of one category follow those of the other.
 
-    def add(self, keys: np.ndarray) -> None:
-        """Counts int64 `[n, 26]`."""
-        self._waiting.append(keys)
-        self._num_waiting += len(keys)
+    Attributes:
+      path: the file.
+      ends: where each category ends.
+    """
+
+    path: str
+    ends: tuple[int, ...]
+
+    @classmethod
+    def write(cls, path: str, keys: Sequence[np.ndarray], is_missing: Sequence[np.ndarray]):
+        """Counts the values of rows in blocks, uint32 and bool `[n, categories]`."""
+        keys, is_present = np.concatenate(keys), ~np.concatenate(is_missing)
+        found = [
+            np.unique(column[is_there], return_counts=True)
+            for column, is_there in zip(keys.T, is_present.T)
+        ]
+        with files.open_bytes(path, "wb") as file:
+            for values in itertools.chain(*zip(*found)):
+                file.write(values.astype("<u4").tobytes())
+        return cls(path, tuple(np.cumsum([len(values) for values, _ in found]).tolist()))
+
+    def read(self, category: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns keys, increasing, and counts, uint32 `[size]`."""
+        begin, end = (0, *self.ends)[category], self.ends[category]
+        with files.open_bytes(self.path) as file:
+            arrays = []
+            for first in (begin, self.ends[-1] + begin):
+                file.seek(4 * first)
+                arrays.append(np.frombuffer(file.read(4 * (end - begin)), "<u4"))
+        return tuple(arrays)
+
+
+def add_counts(counts: Iterable[Counts], category: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns all values of a category, uint32 `[size]`, increasing, and their counts, int64.
+
+    Raises:
+      DataError: they fill over half of the available memory.
+    """
+    keys, totals, waiting, num_waiting = np.zeros(0, np.uint32), np.zeros(0, np.int64), [], 0
+    for one in itertools.chain(counts, [None]):
+        if one:
+            waiting.append(one.read(category))
+            num_waiting += len(waiting[-1][0])
         # As many as are known already: each merge doubles at most, so a value is copied rarely.
-        if self._num_waiting * len(self._keys) >= max(2**22, sum(map(len, self._keys))):
-            self._merge()
-
-    def totals(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yields distinct keys and their counts, int64 `[size]`, for each category."""
-        self._merge()
-        for keys, counts in zip(self._keys, self._counts):
-            yield keys.astype(np.int64), counts.astype(np.int64)
-
-    def _merge(self):
-        waiting = np.concatenate([np.zeros([0, len(self._keys)], np.int64), *self._waiting])
-        self._waiting, self._num_waiting = [], 0
-        for i, column in enumerate(waiting.T):
-            new, counts = np.unique(column[column != MISSING], return_counts=True)
-            keys = np.concatenate([self._keys[i], new.astype(np.uint32)])
-            counts = np.concatenate([self._counts[i], counts.astype(np.uint32)])
-            self._keys[i], inverse = np.unique(keys, return_inverse=True)
-            self._counts[i] = np.bincount(inverse, counts, len(self._keys[i])).astype(np.uint32)
-        num_bytes = 8 * sum(map(len, self._keys))
+        if not one or num_waiting >= max(2**20, len(keys)):
+            keys = np.concatenate([keys, *(each for each, _ in waiting)])
+            totals = np.concatenate([totals, *(each for _, each in waiting)])
+            order = np.argsort(keys, kind="stable")
+            keys, totals, waiting, num_waiting = keys[order], totals[order], [], 0
+            if len(keys):
+                first = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
+                keys, totals = keys[first], np.add.reduceat(totals, first)
+        num_bytes = keys.nbytes + totals.nbytes
         if num_bytes > memory.available_bytes() // 2:
             raise DataError(
-                f"the distinct values of the categories fill {num_bytes} bytes, over half of the "
+                f"the distinct values of a category fill {num_bytes} bytes, over half of the "
                 "available memory. Convert fewer rows, or use a machine with more memory"
             )
+    return keys, totals

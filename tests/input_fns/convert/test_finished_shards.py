@@ -79,7 +79,11 @@ def serialized(monkeypatch):
         written.append(row.name)
         return real(row, label)
 
+    def serialize_rows(rows):
+        return b"".join(serialize(row, row.label) for row in rows)
+
     monkeypatch.setattr(shard_tasks, "serialize", serialize)
+    monkeypatch.setattr(shard_tasks, "serialize_rows", serialize_rows)
     return written
 
 

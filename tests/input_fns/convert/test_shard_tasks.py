@@ -12,7 +12,7 @@ import tensorflow as tf
 from input_fns import DataError
 from input_fns.convert import shard_tasks
 from input_fns.convert.shard_tasks import ShardTask
-from input_fns.convert.source import Broken, RawArrays, RawSplit, Row
+from input_fns.convert.source import Broken, RawArrays, RawSplit, Row, Rows
 from input_fns.dataset_info import Feature
 
 
@@ -52,6 +52,62 @@ def test_rows_are_serialized_as_by_protobuf(label, name):
     if label is not None:
         example.features.feature["label"].int64_list.value.append(label)
     assert shard_tasks.serialize(row, label) == example.SerializeToString(deterministic=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Blocks(RawSplit):
+    """Rows of random values, in blocks of three."""
+
+    KEYS = ("labels_of",)
+
+    labels_of: np.ndarray
+
+    def blocks(self):
+        """Yields all rows."""
+        random = np.random.default_rng(0)
+        features = {name: Feature("raw", "uint8", (5,)) for name in ("zebra", "a", "image", "mask")}
+        for begin in range(0, len(self), 3):
+            labels = self.labels_of[begin : begin + 3]
+            values = {
+                name: random.integers(0, 256, [len(labels), size, 2], dtype=np.uint8)
+                for name, size in zip(features, (1, 0, 70, 2))
+            }
+            yield Rows(values, features, labels)
+
+    def __iter__(self):
+        return (row for rows in self.blocks() for row in rows)
+
+
+@pytest.mark.parametrize("labels", [[0, 2, 1, 1], [0, 127], [300, 5, 128, 127], [7]])
+def test_blocks_are_written_as_their_rows(tmp_path, labels):
+    split = Blocks(np.array(labels))
+    task = dataclasses.replace(task_of(split, tmp_path / "a"), num_classes=301)
+    result = shard_tasks.run(task)
+    records = list(tf.compat.v1.io.tf_record_iterator(str(tmp_path / "a")))
+    assert records == [shard_tasks.serialize(row, row.label) for row in split]
+    by_row = dataclasses.replace(
+        task, path=str(tmp_path / "b"), examples=shard_tasks.InOrder(iter(split), len(split), None)
+    )
+    expected = dataclasses.asdict(shard_tasks.run(by_row))
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    assert result.histogram.tolist() == np.bincount(labels, minlength=301).tolist()
+    for name, value in dataclasses.asdict(result).items():
+        assert name == "path" or np.array_equal(value, expected[name])
+
+
+def test_rows_without_labels_are_written_without(tmp_path):
+    rows = dataclasses.replace(next(Blocks(np.arange(2)).blocks()), labels=None)
+    records = b"".join(shard_tasks.serialize(row, None) for row in rows)
+    assert shard_tasks.serialize_rows(rows) == records
+
+
+@pytest.mark.parametrize(("labels", "wrong"), [([0, 3], 3), ([-1, 0], -1)])
+@pytest.mark.parametrize("in_blocks", [True, False])
+def test_a_label_of_a_row_outside_of_the_classes_is_an_error(tmp_path, labels, wrong, in_blocks):
+    split = Blocks(np.array(labels))
+    split = split if in_blocks else shard_tasks.InOrder(iter(split), len(split), None)
+    result = shard_tasks.run(task_of(split, tmp_path / "a"))
+    assert f"has the label {wrong}, outside the 3 classes" in str(result.error)
 
 
 def test_the_result_says_what_is_in_the_file(tmp_path):

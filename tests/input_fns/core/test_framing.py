@@ -15,3 +15,4 @@ def test_records_are_framed_as_by_tensorflow(tmp_path, lengths):
         for record in records:
             file.write(record)
     assert b"".join(map(framing.frame, records)) == (tmp_path / "a").read_bytes()
+    assert framing.frame(b"abcdef", 2) == framing.frame(b"abc") + framing.frame(b"def")

@@ -11,7 +11,7 @@ from input_fns.convert import files, writer
 from input_fns.convert.options import Options
 from input_fns.core import inspection
 from input_fns.tables.clicks_pipeline import ClicksPipeline
-from input_fns.tables.sources import criteo, criteo_files
+from input_fns.tables.sources import criteo_counts, criteo_text
 from tests import clicks_data
 
 
@@ -38,7 +38,7 @@ def test_the_last_rows_are_test_and_those_before_validation(tmp_path):
     np.testing.assert_allclose(numbers["train"], np.log1p(np.arange(5)), rtol=1e-6)
     np.testing.assert_allclose(numbers["validation"], np.log1p([5, 6]), rtol=1e-6)
     np.testing.assert_allclose(numbers["test"], np.log1p([7, 8, 9]), rtol=1e-6)
-    assert raw.splits["test"].labels.tolist() == [1, 0, 1]
+    assert [found.label for found in raw.splits["test"]] == [1, 0, 1]
 
 
 def test_given_files_are_the_splits(tmp_path):
@@ -79,7 +79,9 @@ def test_blocks_do_not_change_the_result(tmp_path, monkeypatch):
     path = tmp_path / "a.txt"
     path.write_text("\n".join(clicks_data.lines(41)))
     whole = read(path)
-    monkeypatch.setattr(criteo, "_BLOCK", 7)
+    monkeypatch.setattr(criteo_text, "_BLOCK_BYTES", 700)
+    monkeypatch.setattr(criteo_counts, "_PART_BYTES", 1500)
+    monkeypatch.setattr(criteo_counts, "_RUN_ROWS", 5)
     parts = read(path)
     assert whole.files == parts.files
     for name, split in whole.splits.items():
@@ -118,7 +120,7 @@ def test_a_test_without_labels_can_only_be_predicted(tmp_path):
         "validation": 2,
         "test": 3,
     }
-    assert raw.splits["test"].labels is None
+    assert {found.label for found in raw.splits["test"]} == {None}
     assert not raw.splits["test"].has_labels
     found = values(raw.splits["test"], "numbers", "<f4")[:, 0]
     np.testing.assert_allclose(found, np.log1p([5, 6, 7]), rtol=1e-6)
@@ -210,7 +212,7 @@ def test_fractions_of_days_are_the_last_rows(tmp_path):
 
 
 def test_parts_of_packed_days_are_read_in_any_order(tmp_path, monkeypatch):
-    monkeypatch.setattr(criteo, "_BLOCK", 3)
+    monkeypatch.setattr(criteo_text, "_BLOCK_BYTES", 150)
     write_days(tmp_path, [11, 13, 4])
     raw = read(tmp_path)
     train = raw.splits["train"]
@@ -226,9 +228,11 @@ def test_parts_of_packed_days_are_read_in_any_order(tmp_path, monkeypatch):
 def test_a_packed_file_is_read_once_for_parts_in_order(tmp_path, monkeypatch):
     write_days(tmp_path, [20, 2])
     train = read(tmp_path).splits["train"]
-    opened, iterate = [], criteo_files.iterate_lines
+    opened, iterate = [], criteo_text.iterate_blocks
     monkeypatch.setattr(
-        criteo_files, "iterate_lines", lambda path: opened.append(path) or iterate(path)
+        criteo_text,
+        "iterate_blocks",
+        lambda path, *place, **row: opened.append(path) or iterate(path, *place, **row),
     )
     for begin in range(0, 20, 4):
         with files.recording() as paths:  # as a shard, which is stale if a file changes

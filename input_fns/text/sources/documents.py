@@ -1,7 +1,7 @@
 """Documents of text files, in parts that worker processes read.
 
-A document is some lines with text; an empty line or the end of a file ends it. A plain file in
-UTF-8 is cut between documents; any other file is read from its start.
+`document_forms` says what a document is. A plain file in UTF-8 is cut between documents; any other
+file is read from its start.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -20,12 +19,11 @@ from input_fns.convert import encodings
 from input_fns.convert import files as source_files
 from input_fns.convert.runners import Runner
 from input_fns.convert.shard_tasks import CHANGED
+from input_fns.text.sources import document_forms
 
 _PART_BYTES = 2**22
 _MAX_PARTS = 256  # of a split: larger texts have larger parts
 _READ_BYTES = 2**16
-# `str.strip` removes more, but a line of these is surely empty.
-_EMPTY_LINE = re.compile(rb"\n[ \t\r\x0b\x0c]*\n")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +37,7 @@ class Piece:
       end: where it ends; None for the whole file.
       num_bytes: its size in the file.
       num_documents: number of its documents.
+      form: see `document_forms.documents`.
     """
 
     path: str
@@ -47,21 +46,14 @@ class Piece:
     end: int | None
     num_bytes: int
     num_documents: int = 0
+    form: str = ""
 
     def __iter__(self) -> Iterator[list[str]]:
-        """Yields the lines with text of each document."""
-        document = []
+        """Yields the sentences of each document."""
         # Another encoding than UTF-8 must be decoded from the start of the file.
         encoding = self.encoding if self.end is None else None
-        for line in source_files.iterate_lines(self.path, encoding, self.begin, self.end):
-            sentence = line.strip()
-            if sentence:
-                document.append(sentence)
-            elif document:
-                yield document
-                document = []
-        if document:
-            yield document
+        lines = source_files.iterate_lines(self.path, encoding, self.begin, self.end)
+        yield from document_forms.documents(lines, self.form, self.path)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +69,7 @@ class Part:
     indices: np.ndarray
 
     def __iter__(self) -> Iterator[list[str]]:
-        """Yields the lines with text of each document.
+        """Yields the sentences of each document.
 
         Raises:
           DataError: a file has changed since its documents were counted.
@@ -100,7 +92,7 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Sentences:
-    """The lines with text of a part."""
+    """The sentences of a part."""
 
     part: Part
 
@@ -196,20 +188,24 @@ def _cut(path, encoding, size):
         if (marked or encodings.name_of(encoding)) != "utf-8":
             yield _whole(path, encoding)
             return
+        lines = source_files.iterate_lines(path, encoding)
+        form = document_forms.form_of(next(filter(str.strip, lines), ""))
         begin = 0
         while begin < num_bytes:
-            end = _next_document(file, begin + size) if begin + size < num_bytes else num_bytes
-            yield Piece(path, encoding, begin, end, end - begin)
+            end = num_bytes
+            if begin + size < num_bytes:
+                end = _next_document(file, begin + size, document_forms.ENDS[form])
+            yield Piece(path, encoding, begin, end, end - begin, form=form)
             begin = end
 
 
-def _next_document(file, offset):
-    """Returns where an empty line at or after an offset ends; the end of the file without one."""
+def _next_document(file, offset, pattern):
+    """Returns where a document ends at or after an offset; the end of the file without one."""
     file.seek(offset)
     data = b""
     for piece in iter(functools.partial(file.read, _READ_BYTES), b""):
         data += piece
-        if found := _EMPTY_LINE.search(data):
+        if found := pattern.search(data):
             return offset + found.end()
         start = max(0, data.rfind(b"\n"))
         data, offset = data[start:], offset + start

@@ -1,7 +1,8 @@
-"""Text for the pre-training of BERT: one sentence per line, and an empty line between documents.
+"""Text for the pre-training of BERT: sentences of documents, in the forms of `document_forms`.
 
 SOURCE/train.txt and SOURCE/wiki_dev.txt are splits, and so are folders of texts,
-SOURCE/train/*.txt. Texts of any other names are all of "train".
+SOURCE/train/*.txt. Texts of any other names are all of "train". Files of WikiExtractor, wiki_00,
+are read in any folder, such as SOURCE/AA.
 
 Files may end in .gz or .xz, and be larger than the memory. The end of a file ends its document.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,7 +19,7 @@ import numpy as np
 from common import folders
 from input_fns import DataError
 from input_fns.convert import inventory
-from input_fns.convert.files import PACKED, note
+from input_fns.convert.files import PACKED, note, split_packed
 from input_fns.convert.options import Options
 from input_fns.convert.runners import Runner
 from input_fns.convert.source import RawDataset, RawSplit
@@ -33,6 +35,7 @@ from input_fns.text.sources import bert_vocabulary
 from input_fns.text.sources.documents import Piece, find_pieces
 
 _EXTENSIONS = (".txt",)
+_WIKI = re.compile(r"wiki_\d+")
 # Share of names with the word of a split that may be titles.
 _FEW = 0.1
 
@@ -107,8 +110,9 @@ def _split_files(options):
         stem, extension = stem_of(name, _EXTENSIONS)
         if folders.is_folder(path):
             paths, stem = _texts_in(path, options) if split_in(name) else [], name
+            paths += filter(_is_wiki, inventory.files(path, options))
         else:
-            paths = [path] if extension and not is_document(name) else []
+            paths = [path] if (extension and not is_document(name)) or _is_wiki(name) else []
         if paths and stem in found:
             raise DataError(
                 f"{source} has both {found[stem][0]} and {paths[0]}. Leave one out with --skip"
@@ -116,7 +120,10 @@ def _split_files(options):
         if paths:
             found[stem] = paths
     if not found:
-        raise DataError(f"{where} has no .txt file, plain or with {' or '.join(PACKED)}")
+        raise DataError(
+            f"{where} has no .txt file, plain or with {' or '.join(PACKED)}, and no wiki_00 of "
+            "WikiExtractor"
+        )
     others = [name for name in found if not split_in(name)]
     if _are_titles(found):
         return {"train": [path for paths in found.values() for path in paths]}
@@ -140,6 +147,10 @@ def _are_titles(found):
             "have no split"
         )
     return True
+
+
+def _is_wiki(path):
+    return bool(_WIKI.fullmatch(split_packed(os.path.basename(path))[0]))
 
 
 def _texts_in(folder, options):

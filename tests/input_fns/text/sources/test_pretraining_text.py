@@ -1,6 +1,7 @@
 """Masked pairs for pre-training."""
 
 import gzip
+import json
 import random
 import re
 
@@ -11,7 +12,13 @@ from input_fns import DataError
 from input_fns.convert import files, runners
 from input_fns.convert.options import Options
 from input_fns.convert.shared_array import SharedArray
-from input_fns.text.sources import documents, pretraining_pairs, pretraining_rows, pretraining_text
+from input_fns.text.sources import (
+    document_forms,
+    documents,
+    pretraining_pairs,
+    pretraining_rows,
+    pretraining_text,
+)
 from tests import google_bert
 from tests.input_fns.text.sources import text_data
 from tests.input_fns.text.sources.text_data import TOKENIZER
@@ -183,6 +190,68 @@ def test_files_are_splits_or_all_training(folder):
     (folder / "text" / "part2.txt").unlink()
     (folder / "text" / "test.txt.gz").write_bytes(gzip.compress(packed))
     assert set(read(folder)[0].splits) == {"train", "validation", "test"}
+
+
+def wiki(documents, as_json):
+    """Documents, each a title and paragraphs, as WikiExtractor writes them."""
+    if as_json:
+        lines = ({"title": title, "text": "\n".join(text)} for title, *text in documents)
+        return "".join(json.dumps(line) + "\n" for line in lines)
+    return "".join(
+        f'<doc id="1" url="u" title="{title}">\n{title}\n\n' + "\n".join(text) + "\n\n</doc>\n"
+        for title, *text in documents
+    )
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_wikipedia_by_wikiextractor(folder, monkeypatch, as_json):
+    monkeypatch.setattr(documents, "_PART_BYTES", 50)
+    text = wiki(
+        [("A dog", "A dog. It is 1 &lt; 2.", "Good."), ("Empty",), ("Cats", "Cats are good!")],
+        as_json,
+    )
+    for name in ("AA/wiki_00", "AA/wiki_01", "AB/wiki_00"):
+        path = folder / "text" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    (folder / "text" / "books.txt").write_text("a book\n\nof dogs\n")
+    options = Options("pretraining_text", source=str(folder / "text"))
+    lines: list[str] = []
+    with files.recording(lines.append):
+        train = pretraining_text.read(options, runners.InProcess()).splits["train"]
+    parts = documents.cut_split(train.pieces, train.indices)
+    one = [["A dog.", "It is 1 < 2.", "Good."], ["Cats are good!"]]
+    assert [document for part in parts for document in part] == [*one * 3, ["a book"], ["of dogs"]]
+    assert len(train.pieces) > 4
+    assert lines == [document_forms._NOTE]
+
+
+def test_a_line_that_is_no_json(folder):
+    (folder / "text" / "wiki_00").write_text(wiki([("A", "a b")], True) + "\n{broken\n")
+    with pytest.raises(DataError, match=r'wiki_00, line 3: it is no JSON object with a "text"'):
+        read(folder)
+
+
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        [
+            "Dr. A. B. Smith left in 1990.",
+            "He (c. 50) had No. 5 vs. Jones!",
+            '"Why?"',
+            "Nobody knew.",
+        ],
+        ["It cost 3.5 dollars, e.g. here.", "\u201cYes.\u201d", "\xc9t\xe9 follows\u2026", "Ende."],
+        ["one without an end and without capitals. and so on"],
+    ],
+)
+def test_sentences_of_a_paragraph(sentences):
+    assert document_forms.split(" ".join(sentences)) == sentences
+
+
+def test_chinese_sentences_have_no_spaces_between_them():
+    text = "\u72d7\u597d\u3002\u732b\u5462\uff1f"
+    assert document_forms.split(text) == [text[:3], text[3:]]
 
 
 def test_one_document_is_an_error(folder):

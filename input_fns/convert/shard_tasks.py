@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import array
 import dataclasses
+import functools
 import itertools
 import zlib
 from collections.abc import Iterator
@@ -249,17 +250,22 @@ def serialize(row: Row, label: int | None) -> bytes:
     The bytes are those of `SerializeToString(deterministic=True)`: the checksum of the records is a
     part of the shard's name. https://protobuf.dev/programming-guides/encoding says how.
     """
-    values = dict(row.values)
+    values = {name.encode(): value for name, value in row.values.items()}
     if row.name:
-        values["name"] = row.name.encode()
-    # The values may be large: they are copied once.
-    entries = {name.encode(): _nested(1, _nested(1, [value])) for name, value in values.items()}
+        values[b"name"] = row.name.encode()
     if label is not None:
-        entries[b"label"] = _nested(3, _nested(1, [_varint(label)]))  # packed int64
-    pieces = []
-    for name in sorted(entries, key=_order):
-        pieces += _nested(1, _nested(1, [name]) + _nested(2, entries[name]))
-    return b"".join(_nested(1, pieces))
+        values[b"label"] = None
+    # The values may be large: they are copied once.
+    pieces = [b""]
+    for name in sorted(values, key=_order):
+        value = values[name]
+        if value is None:
+            packed = _field(1, _varint(label))  # int64s
+            pieces.append(_field(1, _field(1, name) + _field(2, _field(3, packed))))
+        else:
+            pieces += _before_value(name, len(value)), value
+    pieces[0] = _start(1, sum(map(len, pieces)))
+    return b"".join(pieces)
 
 
 def serialize_rows(rows: Rows) -> bytes:
@@ -297,10 +303,21 @@ def _order(name):
     return name + b"\xff"
 
 
-def _nested(number, pieces):
-    """Returns the pieces of a field with the content of these pieces."""
-    size = sum(map(len, pieces))
-    return [b"%c%b" % (number << 3 | 2, _varint(size)), *pieces]
+@functools.lru_cache(maxsize=1024)
+def _before_value(name, size):
+    """Returns the bytes of a feature before its value of `size` bytes."""
+    before = _start(1, size)
+    before = _start(1, len(before) + size) + before  # bytes
+    before = _field(1, name) + _start(2, len(before) + size) + before
+    return _start(1, len(before) + size) + before
+
+
+def _field(number, content):
+    return _start(number, len(content)) + content
+
+
+def _start(number, size):
+    return b"%c%b" % (number << 3 | 2, _varint(size))
 
 
 def _varint(value):

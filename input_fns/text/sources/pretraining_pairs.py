@@ -212,9 +212,13 @@ def mask(
 def _shuffle(values, rng):
     """Shuffles a list as `random.Random.shuffle` does, in half of the time."""
     getrandbits = rng.getrandbits
-    for i in range(len(values) - 1, 0, -1):
-        bits = (i + 1).bit_length()
-        j = getrandbits(bits)
-        while j > i:
+    end = len(values)
+    while end > 1:
+        bits = end.bit_length()
+        start = max(2, 1 << bits - 1)  # the numbers up to `end` that have as many bits
+        for i in range(end - 1, start - 2, -1):
             j = getrandbits(bits)
-        values[i], values[j] = values[j], values[i]
+            while j > i:
+                j = getrandbits(bits)
+            values[i], values[j] = values[j], values[i]
+        end = start - 1

@@ -376,3 +376,13 @@ def test_masks_are_those_of_google_with_the_same_random_numbers(is_whole_word):
         assert theirs[0] == ["[CLS]", *masked[:size_a], "[SEP]", *masked[size_a:], "[SEP]"]
         assert theirs[1] == [i + 1 + (i >= size_a) for i in chosen]
         assert theirs[2] == [pieces[ids[i]] for i in chosen]
+
+
+def test_masks_are_shuffled_as_by_python():
+    for size in range(70):
+        ours, theirs = list(range(size)), list(range(size))
+        rngs = random.Random(size), random.Random(size)
+        pretraining_pairs._shuffle(ours, rngs[0])
+        rngs[1].shuffle(theirs)
+        assert ours == theirs
+        assert rngs[0].random() == rngs[1].random()

@@ -112,6 +112,9 @@ def read(
             decoded = image
             if levels:
                 decoded = deep_images.to_eight_bits(data, image, levels, pixel_range, FORMATS)
+            size = image.size
+            if image_size is None and not levels and _is_kept_jpeg(image):
+                image.draft(None, (1, 1))
             image.load()
             left = image.getexif().get(_ORIENTATION, 1)
             tag = left if tag == 1 else tag
@@ -129,7 +132,18 @@ def read(
     new_format = "JPEG" if file_format == "JPEG" else "PNG"
     if not is_kept or (file_format == "PNG" and not _is_whole_png(data)):
         data = _encode(upright, new_format)
-    return StoredImage(data, new_format.lower(), upright.height, upright.width, orientation, stated)
+    width, height = size if is_kept else upright.size
+    return StoredImage(data, new_format.lower(), height, width, orientation, stated)
+
+
+def _is_kept_jpeg(image):
+    """Whether a file is stored as it is: its pixels are decoded only to check it.
+
+    An eighth of its height and width is enough. libjpeg reads all coefficients for it, and reports
+    the same faults; it only leaves out most of the inverse transform.
+    """
+    is_turned = image.getexif().get(_ORIENTATION, 1) in _TURNS
+    return image.format == "JPEG" and image.mode in _KEPT_MODES["JPEG"] and not is_turned
 
 
 def _open(data):

@@ -121,6 +121,35 @@ def test_a_file_that_is_cut_off_is_broken(photo, encode, file_format, keep):
         decoded_images.read(data[: int(len(data) * keep)], KEPT, 3)
 
 
+def damaged(data, random):
+    """A file with a changed byte, without some bytes, or without its end."""
+    place, kind = random.integers(2, len(data)), random.integers(3)
+    if kind == 0:
+        return data[:place]
+    if kind == 1:
+        return data[:place] + data[place + random.integers(1, 40) :]
+    return data[:place] + bytes([random.integers(256)]) + data[place + 1 :]
+
+
+def is_valid(read):
+    try:
+        read()
+    except Exception:  # Pillow's decoders raise many types of errors.
+        return False
+    return True
+
+
+@pytest.mark.parametrize("progressive", [False, True])
+def test_a_jpeg_is_checked_as_by_decoding_all_of_it(photo, progressive):
+    encoded, random = io.BytesIO(), np.random.default_rng(0)
+    photo(90, 130).save(encoded, "JPEG", progressive=progressive)
+    files = [damaged(encoded.getvalue(), random) for _ in range(150)]
+    by_all = [is_valid(lambda d=data: Image.open(io.BytesIO(d)).load()) for data in files]
+    found = [is_valid(lambda d=data: decoded_images.read(d, KEPT, 3)) for data in files]
+    assert found == by_all
+    assert 20 < sum(found) < 130  # both kinds are there
+
+
 def test_a_png_that_lacks_its_end_alone_gets_one(session, photo, encode):
     data = encode(photo(9, 13), "PNG")
     made = decoded_images.read(data[:-12], KEPT, 3)

@@ -20,8 +20,6 @@ class Source:
       module: module of `input_fns` whose `read(options)` returns a `source.RawDataset`.
       needs: required flags of prepare_data.py.
       takes: optional flags.
-      encoder: module of `input_fns` whose `encode` turns the text that it yields, in the final
-        splits, into rows of tokens; "" if it yields rows.
       is_shuffled: whether training examples are shuffled before they are written.
       defaults: `{flag: default}`, if it differs from that of the flag.
       tasks: valid values of --task, the default first; () without tasks.
@@ -32,7 +30,6 @@ class Source:
     module: str
     needs: tuple[str, ...]
     takes: tuple[str, ...]
-    encoder: str = ""
     is_shuffled: bool = True
     defaults: Mapping[str, float | str | tuple[str, ...]] = dataclasses.field(default_factory=dict)
     tasks: tuple[str, ...] = ()
@@ -40,14 +37,13 @@ class Source:
     in_parts: bool = False
 
 
-def _source(module, takes, encoder="", needs="source", tasks=(), defaults=None, **options):
+def _source(module, takes, needs="source", tasks=(), defaults=None, **options):
     """Returns a source; `needs` and `takes` are names of flags, separated by spaces."""
     room = module.partition(".")[0]
     needs, takes = tuple(needs.split()), (*takes.split(), *["task"] * (len(tasks) > 1))
     defaults = {**(defaults or {}), **({"task": tasks[0]} if tasks else {})}
     module = module.replace(".", ".sources.", 1) if room != "convert" else module
-    encoder = encoder and f"text.sources.{encoder}"
-    return Source(module, needs, takes, encoder, defaults=defaults, tasks=tasks, **options)
+    return Source(module, needs, takes, defaults=defaults, tasks=tasks, **options)
 
 
 _ORDER = {"train": 0, "validation": 1, "test": 2}
@@ -101,39 +97,34 @@ SOURCES = {
     "parallel_text": _source(
         "text.parallel_text",
         f"encoding split_files {_SUBWORDS}",
-        "subwords",
         needs="source languages",
     ),
     "squad": _source(
         "text.squad",
         f"doc_stride max_query_length split_files {_BERT}",
-        "squad_encode",
         defaults={"max_length": 384},
     ),
     "text_files": _source(
         "text.text_files",
         f"{_LABELS} split_files {_TABLE} {_TEXT}",
-        "token_rows",
         needs="source text_columns",
         tasks=("classification", "regression"),
     ),
     "token_files": _source(
         "text.token_files",
         f"columns text_columns label_columns split_files encoding {_BERT}",
-        "token_files",
     ),
     "pretraining_text": _source(  # its encoder shuffles
         "text.pretraining_text",
         f"{_PAIRS} encoding split_files {_BERT}",
-        "pretraining_rows",
         in_parts=True,
         **_IN_ORDER,
     ),
-    "text_folder": _source("text.text_folder", f"class_names encoding {_TEXT}", "token_rows"),
-    "imdb": _source("text.imdb", f"encoding {_TEXT}", "token_rows"),
-    "trec": _source("text.trec", f"encoding {_TEXT}", "token_rows"),
+    "text_folder": _source("text.text_folder", f"class_names encoding {_TEXT}"),
+    "imdb": _source("text.imdb", f"encoding {_TEXT}"),
+    "trec": _source("text.trec", f"encoding {_TEXT}"),
     **{
-        name: _source("text.glue", _TEXT, "token_rows")
+        name: _source("text.glue", _TEXT)
         for name in ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli")
     },
     "ratings": _source(
@@ -251,9 +242,9 @@ def read(options, progress=lambda line: None, function=None, runner=None):
         held_out=frozenset(splits.keys() - raw.splits.keys()),
         path=options.source or "",
     )
-    if source.encoder or raw.encoder:
+    if raw.encoder:
         # Its tokenizer is an optional dependency.
-        encoder = importlib.import_module(f"input_fns.{source.encoder or raw.encoder}")
+        encoder = importlib.import_module(f"input_fns.{raw.encoder}")
         raw = encoder.encode(raw, options, progress, runner)
     return raw
 

@@ -194,7 +194,8 @@ class RawDataset:
       left_out_paths: `{path: reason}` of unused files, for reasons that the source knows.
       held_out: names of the splits that `convert.read` has held out of "train".
       path: folder or file that it was read from, which `convert.read` sets; "" if there is none.
-      encoder: as `convert.Source.encoder`, of a source that has several kinds of data.
+      encoder: module of `input_fns` whose `encode` turns the text of the final splits into rows of
+        tokens; "" if they have rows.
     """
 
     name: str

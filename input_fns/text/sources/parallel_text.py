@@ -61,7 +61,9 @@ def read(options: Options) -> RawDataset:
         used.update(path for corpus in of_split for path in corpus.paths)
         splits[split] = _joined([_read(corpus, tree, options, left_out) for corpus in of_split])
     tree.add_unused(used, left_out)
-    return RawDataset(options.dataset, (), splits, left_out=left_out)
+    return RawDataset(
+        options.dataset, (), splits, left_out=left_out, encoder="text.sources.subwords"
+    )
 
 
 def _joined(texts):

@@ -94,6 +94,7 @@ def read(options: Options, runner: Runner) -> RawDataset:
         splits,
         labels=("masked_lm_ids", "masked_lm_weights", "next_sentence_labels"),
         kind=bert_vocabulary.draft("pretraining", True, {}),
+        encoder="text.sources.pretraining_rows",
     )
 
 

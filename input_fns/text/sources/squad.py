@@ -58,7 +58,9 @@ def read(options: Options) -> RawDataset:
     for split, path in _split_files(options).items():
         questions = squad_json.parse(read_text(path), path, left_out, note)
         splits[split] = RawQuestions(path, questions, np.arange(len(questions)))
-    return RawDataset(options.dataset, (), splits, left_out=left_out)
+    return RawDataset(
+        options.dataset, (), splits, left_out=left_out, encoder="text.sources.squad_encode"
+    )
 
 
 def _split_files(options):

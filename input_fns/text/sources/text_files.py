@@ -176,6 +176,7 @@ def to_dataset(
         splits,
         labels=("score",) if task == REGRESSION else (),
         kind=bert_vocabulary.draft(task, has_pairs, left_out),
+        encoder="text.sources.token_rows",
     )
 
 

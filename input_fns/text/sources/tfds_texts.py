@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 
 from input_fns import DataError
@@ -81,8 +79,7 @@ def _read_labelled(tables, roles, options) -> RawDataset:
         empty = [row for row, both in enumerate(zip(*texts)) if not all(map(str.strip, both))]
         splits[split] = text_files.without_rows(table, dict.fromkeys(empty, "rows without a text"))
     task = CLASSIFICATION if names else REGRESSION
-    raw = text_files.to_dataset(options, splits, task, names)
-    return dataclasses.replace(raw, encoder="text.sources.token_rows")
+    return text_files.to_dataset(options, splits, task, names)
 
 
 _OPTIONS = "vocabulary vocab_size max_length"

@@ -112,6 +112,7 @@ def read(options: Options) -> RawDataset:
         labels=("tag_ids",),
         properties={"num_tags": len(tags), "tag_names": list(tags)},
         kind=bert_vocabulary.draft("token_classification", False, {}),
+        encoder="text.sources.token_files",
         left_out=left_out,
     )
 

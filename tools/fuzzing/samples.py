@@ -9,6 +9,7 @@ import pathlib
 import pickle
 import struct
 import tarfile
+import wave
 
 import numpy as np
 from PIL import Image
@@ -122,6 +123,39 @@ def write_parallel_text(folder: pathlib.Path) -> None:
         for language, step, change in (("en", 1, str.lower), ("de", -1, str.upper)):
             text = "".join(f"{change(' '.join(words[::step]))}\n" for words in lines)
             (folder / f"{split}.{language}").write_text(text)
+
+
+def write_texts(folder: pathlib.Path) -> None:
+    """Writes documents of sentences, wiki.txt, and a table of sentences with labels, train.tsv."""
+    folder.mkdir(parents=True)
+    random = np.random.default_rng(5)
+    sentences = [" ".join(random.choice(WORDS, random.integers(2, 9))) for _ in range(60)]
+    documents = ["\n".join(sentences[i : i + 4]) for i in range(0, 60, 4)]
+    (folder / "wiki.txt").write_text("\n\n".join(documents) + "\n")
+    rows = [f"{text}\t{i % 3}" for i, text in enumerate(sentences)]
+    (folder / "train.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n")
+
+
+def write_clicks(folder: pathlib.Path) -> None:
+    """Writes rows in Criteo's format, train.txt."""
+    folder.mkdir(parents=True)
+    random = np.random.default_rng(6)
+    rows = [
+        [i % 2, *random.integers(0, 90, 13), *(f"{v:08x}" for v in random.integers(0, 9, 26))]
+        for i in range(60)
+    ]
+    (folder / "train.txt").write_text("".join("\t".join(map(str, row)) + "\n" for row in rows))
+
+
+def write_recordings(folder: pathlib.Path) -> None:
+    """Writes two classes of six recordings of a tenth of a second, WAV files."""
+    random = np.random.default_rng(7)
+    for number in range(12):
+        path = folder / ("yes", "no")[number % 2] / f"{number}.wav"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with wave.open(str(path), "wb") as file:
+            file.setparams((1, 2, 16_000, 0, "NONE", ""))
+            file.writeframes(random.integers(-999, 999, 1600).astype("<i2").tobytes())
 
 
 def write_annotated_images(folder: pathlib.Path) -> None:

@@ -28,6 +28,7 @@ _MODEL = [
 _TRAIN = ["--train_steps=6", "--save_checkpoints_steps=2", "--keep_checkpoint_max=2"]
 _BEST = ["--mode=train_and_eval", *_TRAIN, "--best_metric=average_loss"]
 _DIGITS = ["prepare_data.py", "--dataset=digits", "--data_dir=data"]
+_HOLD_OUT = ["--validation_fraction=0.3"]
 _MNIST = ["prepare_data.py", "--dataset=mnist", "--data_dir=new"]
 
 
@@ -38,10 +39,25 @@ class Command:
     Attributes:
       argv: the command line, with paths relative to its folder.
       before: commands that prepare the folder.
+      raw: kind of `fuzzing.samples` that is written to the folder "raw".
     """
 
     argv: list[str]
     before: tuple[list[str], ...] = ()
+    raw: str = "idx"
+
+
+def _prepare(dataset, raw, *flags, source="raw"):
+    """Returns the command that prepares a data set from files of `samples.write_{raw}`."""
+    given = [
+        f"--dataset={dataset}",
+        f"--source={source}",
+        "--data_dir=new",
+        "--shards=3",
+        *_HOLD_OUT,
+        *flags,
+    ]
+    return Command(["prepare_data.py", *given], raw=raw)
 
 
 COMMANDS = {
@@ -55,10 +71,23 @@ COMMANDS = {
     "predict": Command(
         [*_MODEL, "--mode=predict", "--checkpoint=best"], (_DIGITS, [*_MODEL, *_BEST])
     ),
-    "prepare": Command([*_MNIST, "--source=idx", "--shards=2"]),
+    "prepare": Command([*_MNIST, "--source=raw", "--shards=2"]),
     "overwrite": Command(
-        [*_MNIST, "--source=idx", "--shards=3", "--overwrite"],
-        ([*_MNIST, "--source=idx", "--shards=2", "--test_fraction=0"],),
+        [*_MNIST, "--source=raw", "--shards=3", "--overwrite"],
+        ([*_MNIST, "--source=raw", "--shards=2", "--test_fraction=0"],),
+    ),
+    "images": _prepare("image_folder", "images", source="raw/images"),
+    "boxes": _prepare("coco", "annotated_images", "--task=detection", source="raw/coco"),
+    "recordings": _prepare("audio_folder", "recordings"),
+    "clicks": _prepare("criteo", "clicks", "--hash_rows=3"),
+    "pairs": _prepare("parallel_text", "parallel_text", "--languages=en,de", "--vocab_size=512"),
+    "sentences": _prepare(
+        "text_files",
+        "texts",
+        *("--text_columns=text", "--label_columns=label", "--vocab_size=512", "--skip=wiki.txt"),
+    ),
+    "documents": _prepare(
+        "pretraining_text", "texts", "--vocab_size=512", "--dupe_factor=2", source="raw/wiki.txt"
     ),
 }
 # Names of temporary files, which a completed run must not leave.
@@ -165,7 +194,7 @@ class Runner:
         from tools.fuzzing import samples
 
         start.mkdir(parents=True)
-        samples.write_idx(start / "idx")
+        getattr(samples, f"write_{COMMANDS[name].raw}")(start / "raw")
         for argv in COMMANDS[name].before:
             status = self._run(argv, start)
             if status:

@@ -177,7 +177,8 @@ def iterate_lines(
       DataError: see `read_lines`, or a line is longer than 64 MiB.
     """
     with opened(path) as file:
-        file.seek(offset)
+        if offset:  # a file in an archive cannot seek
+            file.seek(offset)
         file = file if end is None else _Start(file, end - offset)
         start = _read(file, max(_PIECE_BYTES, _MARK_BYTES))
         marked, size = ("", 0) if offset else encodings.split_mark(start)

@@ -79,7 +79,10 @@ class Options:
     )
     group_column: str = _flag("Column whose equal values stay in one split.")
     split_column: str = _flag("Column of the split names.")
-    languages: tuple[str, ...] = _flag("File extensions of parallel_text, such as en,de.", ())
+    languages: tuple[str, ...] = _flag(
+        "File extensions of parallel_text, or languages of a translation of tfds, such as en,de.",
+        (),
+    )
     vocabulary: str = _flag(
         "Existing vocabulary (vocab.txt of BERT, .model of SentencePiece for parallel_text, "
         "characters of speech_manifest), or the folder of a prepared data set, local or gs://; "
@@ -101,7 +104,7 @@ class Options:
     )
     task: str = _flag(
         "Whether the labels of text_files are classes or numbers; whether coco and voc have boxes"
-        " (detection, the default) or masks.",
+        " (detection, the default) or masks; the kind of tfds, if its features fit several.",
         "classification",
         one_of=("classification", "regression", *ANNOTATION_TASKS),
     )

@@ -1,5 +1,6 @@
 """Files in zip archives are ranges of bytes of the archive."""
 
+import gzip
 import io
 import stat
 import struct
@@ -149,3 +150,19 @@ def test_changed_bytes_are_errors_or_other_names(tmp_path):
         except (DataError, MemberError):
             continue
         assert set(found.values()) <= {b"1" * 700, b"2" * 9}
+
+
+def test_lines_and_packed_files_in_an_archive(tmp_path):
+    contents = {"a.txt": b"one\ntwo\n", "b.txt.gz": gzip.compress(b"three\n", mtime=0)}
+    path = str(tmp_path / "a.zip")
+    (tmp_path / "a.zip").write_bytes(pack_zip(contents))
+    found = zip_members.find(path, LeftOut())
+    members = [Member(f"/x/{name}", path, *place) for name, place in found.items()]
+    assert [list(files.iterate_lines(member)) for member in members] == [["one", "two"], ["three"]]
+    assert files.read_lines(members[1]) == [b"three"]
+    with files.recording() as opened:
+        files.read_text(members[0])
+    assert opened == {path}
+    broken = Member("/x/a.txt", path, members[1].offset, members[0].size)
+    with pytest.raises(DataError, match=r"/x/a.txt: .*a.zip again"):
+        files.read_text(broken)

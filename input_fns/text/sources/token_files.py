@@ -140,8 +140,8 @@ def encode(
       DataError: the vocabulary is invalid, or a tag is not one of the training split.
     """
     train = raw.splits.get("train")
-    words = train and bert_vocabulary.parts(word for words in train.words for word in words)
-    tokenizer = bert_vocabulary.tokenizer_from_options(options, words, progress, runner)
+    texts = train and bert_vocabulary.parts(map(" ".join, train.words))
+    tokenizer = bert_vocabulary.tokenizer_from_options(options, texts, progress, runner)
     numbers = {tag: number for number, tag in enumerate(raw.properties["tag_names"])}
     splits, described = {}, {}
     for name, split in raw.splits.items():
@@ -160,8 +160,11 @@ def encode(
 def _encode_split(split, tokenizer, numbers, max_length, runner):
     """Returns the rows, and the number of words that each sentence loses."""
     ids, tag_ids, lost, room = [], [], [], max_length - 2
-    all_words = (word for words in split.words for word in words)
-    pieces = iter(token_rows.encode_all(tokenizer, all_words, runner))
+    known = dict.fromkeys(word for words in split.words for word in words)
+    known = {
+        word: pieces.tolist()
+        for word, pieces in zip(known, token_rows.encode_all(tokenizer, known, runner))
+    }
     for words, tags, place in zip(split.words, split.tags, split.places):
         sentence, labels, dropped = [], [], 0
         for word, tag in zip(words, tags):
@@ -171,7 +174,7 @@ def _encode_split(split, tokenizer, numbers, max_length, runner):
                     f"those of 'train' are {', '.join(numbers)}"
                 )
             # A word of control characters alone still has a tag.
-            of_word = next(pieces).tolist() or [tokenizer.unk_id]
+            of_word = known[word] or [tokenizer.unk_id]
             dropped += len(sentence) >= room
             sentence += of_word
             labels += [numbers[tag]] + [_NO_TAG] * (len(of_word) - 1)

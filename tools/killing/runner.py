@@ -49,14 +49,7 @@ class Command:
 
 def _prepare(dataset, raw, *flags, source="raw"):
     """Returns the command that prepares a data set from files of `samples.write_{raw}`."""
-    given = [
-        f"--dataset={dataset}",
-        f"--source={source}",
-        "--data_dir=new",
-        "--shards=3",
-        *_HOLD_OUT,
-        *flags,
-    ]
+    given = [f"--dataset={dataset}", f"--source={source}", "--data_dir=new", "--shards=3", *flags]
     return Command(["prepare_data.py", *given], raw=raw)
 
 
@@ -76,18 +69,25 @@ COMMANDS = {
         [*_MNIST, "--source=raw", "--shards=3", "--overwrite"],
         ([*_MNIST, "--source=raw", "--shards=2", "--test_fraction=0"],),
     ),
-    "images": _prepare("image_folder", "images", source="raw/images"),
-    "boxes": _prepare("coco", "annotated_images", "--task=detection", source="raw/coco"),
-    "recordings": _prepare("audio_folder", "recordings"),
-    "clicks": _prepare("criteo", "clicks", "--hash_rows=3"),
+    "images": _prepare("image_folder", "images", *_HOLD_OUT, source="raw/images"),
+    "boxes": _prepare(
+        "coco", "annotated_images", "--task=detection", *_HOLD_OUT, source="raw/coco"
+    ),
+    "recordings": _prepare("audio_folder", "recordings", *_HOLD_OUT),
+    "clicks": _prepare("criteo", "clicks", "--hash_rows=3", *_HOLD_OUT),
     "pairs": _prepare("parallel_text", "parallel_text", "--languages=en,de", "--vocab_size=512"),
     "sentences": _prepare(
         "text_files",
         "texts",
         *("--text_columns=text", "--label_columns=label", "--vocab_size=512", "--skip=wiki.txt"),
+        *_HOLD_OUT,
     ),
     "documents": _prepare(
-        "pretraining_text", "texts", "--vocab_size=512", "--dupe_factor=2", source="raw/wiki.txt"
+        "pretraining_text",
+        "texts",
+        *("--vocab_size=512", "--dupe_factor=2"),
+        *_HOLD_OUT,
+        source="raw/wiki.txt",
     ),
 }
 # Names of temporary files, which a completed run must not leave.

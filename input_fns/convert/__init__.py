@@ -155,6 +155,7 @@ SOURCES = {
     "tfds": _source(  # takes the flags of each kind that it reads
         "convert.tfds",
         "source image_size class_names max_boxes mask_values ignored sample_rate max_seconds "
+        "label_columns doc_stride max_query_length "
         f"languages text_columns vocabulary vocab_size lower_case max_length truncate subwords "
         f"{_PIXELS}",
         needs="",

@@ -23,7 +23,10 @@ from input_fns.convert.split_names import is_split, split_in, split_names
 
 PREFIX = "tfds:"
 # The first reader that fits reads the data set.
-_MODULES = ("image.sources.tfds_images", "audio.sources.tfds_audio", "text.sources.tfds_texts")
+_MODULES = (
+    *("image.sources.tfds_images", "audio.sources.tfds_audio", "tables.sources.tfds_ratings"),
+    "text.sources.tfds_texts",
+)
 # Options of all kinds of data, and those that only decide which reader fits.
 _COMMON = "dataset name source task validation_fraction test_fraction seed text_columns languages"
 

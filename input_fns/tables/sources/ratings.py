@@ -27,6 +27,7 @@ from input_fns.convert.source import RawDataset, RawSplit, Row, content_name
 from input_fns.dataset_info import Feature
 from input_fns.tables.ratings_kind import EVALUATION_NEGATIVES, Ratings
 from input_fns.tables.sources import ratings_table
+from input_fns.tables.sources.ratings_table import Interactions
 
 _MIN_ITEMS = 3  # of a user with evaluation rows
 _FEATURES = {"user": Feature("raw", "int32", ()), "item": Feature("raw", "int32", ())}
@@ -55,13 +56,17 @@ def read(options: Options) -> RawDataset:
       DataError: there is no such file, a row is invalid, or no user has 3 items.
     """
     path = ratings_table.find_file(options)
-    found = ratings_table.read(path, options)
+    return to_dataset(ratings_table.read(path, options), options, path)
+
+
+def to_dataset(found: Interactions, options: Options, where: str) -> RawDataset:
+    """Returns the data set of interactions; `where` they are from, for errors. See `read`."""
     users, items, num_duplicates = _unique_in_order(found)
     held_out = dict(zip(("test", "validation"), _leave_one_out(users)))
     if options.validation_fraction == 0:
         del held_out["validation"]
     if not held_out["test"].any():
-        raise DataError(f"{path}: no user has {_MIN_ITEMS} items, which the splits need")
+        raise DataError(f"{where}: no user has {_MIN_ITEMS} items, which the splits need")
     train = ~np.logical_or.reduce(list(held_out.values()))
     # Items by decreasing popularity: an index is a rank, and the first items the most popular.
     popularity = np.bincount(items[train], minlength=len(found.item_ids))

@@ -40,7 +40,7 @@ class RawSentences(RawSplit):
     Attributes:
       words: words of each sentence.
       tags: tags of the words of each sentence.
-      places: place of each sentence, for errors.
+      places: place of each sentence, for errors; can be indexed by arrays.
     """
 
     KEYS = ("words", "tags", "places")
@@ -98,6 +98,11 @@ def read(options: Options) -> RawDataset:
         split: RawSentences(*Reader(path, options, left_out).read())
         for split, path in _files(options).items()
     }
+    return to_dataset(options, splits, left_out)
+
+
+def to_dataset(options: Options, splits: dict[str, RawSentences], left_out: LeftOut) -> RawDataset:
+    """Returns the data set of sentences; its tags are those of "train", sorted."""
     first = splits.get("train") or next(iter(splits.values()))
     tags = tuple(sorted({tag for sentence in first.tags for tag in sentence}))
     if len(tags) < 2:

@@ -210,6 +210,54 @@ def test_a_translation_and_its_direction(prepare):
         read()
 
 
+def test_words_with_tags(prepare):
+    def features(f):
+        names = {"ner": ["O", "B-PER"], "pos": ["NOUN"]}
+        tags = {name: f.Sequence(f.ClassLabel(names=of)) for name, of in names.items()}
+        return {"tokens": f.Sequence(f.Text()), **tags}
+
+    sentence = {"tokens": ["Ann", "ran"], "ner": ["B-PER", "O"], "pos": ["NOUN", "NOUN"]}
+    raw = prepare("tagged", features, {"train": [sentence]})()
+    assert raw.splits["train"].words == [["Ann", "ran"]]
+    assert raw.splits["train"].tags == [["B-PER", "O"]]
+    assert raw.properties["tag_names"] == ["B-PER", "O"]
+    assert raw.encoder == "text.sources.token_files"
+
+
+def test_questions_about_contexts(prepare):
+    def features(f):
+        answers = f.Sequence({"text": f.Text(), "answer_start": np.int32})
+        texts = {name: f.Text() for name in ("id", "title", "context", "question")}
+        return {**texts, "answers": answers}
+
+    context = {"title": "t", "context": "Ann ran."}
+    who = {"text": ["Ann"], "answer_start": [0]}
+    rows = [
+        {**context, "id": "a", "question": "Who?", "answers": who},
+        {**context, "id": "b", "question": "Where?", "answers": {"text": [], "answer_start": []}},
+    ]
+    split = prepare("asked", features, {"train": rows})().splits["train"]
+    found = {question.id: question for question in split.questions}
+    assert found["a"].answers == (("Ann", 0),)
+    assert found["b"].is_impossible
+    assert set(split.groups) == {0}
+
+
+def test_ratings(prepare):
+    def features(f):
+        return {"user_id": f.Text(), "movie_id": f.Text(), "timestamp": np.int64}
+
+    rows = [{"user_id": "u", "movie_id": f"m{i}", "timestamp": i} for i in range(5)]
+    raw = prepare("rated", features, {"train": rows})()
+    assert {name: len(split) for name, split in raw.splits.items()} == {
+        "train": 3,
+        "test": 1,
+        "validation": 1,
+    }
+    items = raw.files[raw.kind.items].decode().split()[::2]
+    assert items[raw.splits["test"].items[0]] == "m4"
+
+
 SAMPLES = np.arange(-700, 900)
 
 

@@ -151,15 +151,13 @@ def _find_answer(question, tokens, windows):
         return None, None
     problem = _NO_ANSWER
     for text, start in question.answers:
-        # Spaces may differ, as in google-research/bert.
-        words = r"\s+".join(map(re.escape, text.split()))
-        found = re.compile(rf"\s*({words})").match(question.context, max(0, start))
-        if not words or not found or start < 0:
+        place = _find_place(question.context, text, start)
+        if not place:
             problem = problem if problem == _IN_NO_WINDOW else _NOT_IN_CONTEXT
             continue
         # The tokens that overlap the answer.
-        first = int(np.searchsorted(tokens.ends, found.start(1), side="right"))
-        last = int(np.searchsorted(tokens.starts, found.end(1), side="left")) - 1
+        first = int(np.searchsorted(tokens.ends, place[0], side="right"))
+        last = int(np.searchsorted(tokens.starts, place[1], side="left")) - 1
         if first > last:
             problem = _NOT_IN_CONTEXT
             continue
@@ -167,6 +165,18 @@ def _find_answer(question, tokens, windows):
             return (first, last), None
         problem = _IN_NO_WINDOW
     return None, problem
+
+
+def _find_place(context, text, start):
+    """Returns where the text of an answer starts and ends in the context, or None."""
+    if start < 0 or not text.strip():
+        return None
+    if context.startswith(text, start) and text == text.strip():  # most are
+        return start, start + len(text)
+    # Spaces may differ, as in google-research/bert.
+    words = r"\s+".join(map(re.escape, text.split()))
+    found = re.compile(rf"\s*({words})").match(context, start)
+    return found and found.span(1)
 
 
 def _report(name, path, questions, unlabeled, progress):

@@ -51,7 +51,14 @@ class SourceTree:
             archives = [p for p in inventory.files(source, options) if _is_archive(p)]
         for archive in archives:
             above = source if archive == source else os.path.dirname(archive)
-            for name, place in find(archive, left_out).items():
+            try:
+                found = find(archive, left_out)
+            except DataError as error:
+                if archive == source:
+                    raise
+                name = os.path.basename(archive)
+                raise DataError(f"{error}, or leave it out with --skip={name}") from error
+            for name, place in found.items():
                 if any(inventory.is_skipped(part, options) for part in name.split("/")):
                     left_out.add(inventory.reason_of(name, options), name)
                 else:

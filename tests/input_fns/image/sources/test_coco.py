@@ -137,6 +137,17 @@ def test_two_archives_with_one_file(read, shapes):
         read("coco", source=shapes, task="detection")
 
 
+def test_an_archive_that_is_broken_can_be_left_out(read, shapes):
+    (shapes / "other.zip").write_bytes(b"PK")
+    with pytest.raises(
+        DataError, match=r"other.zip is truncated.*leave it out with --skip=other.z"
+    ):
+        read("coco", source=shapes, task="detection")
+    assert read("coco", source=shapes, task="detection", skip=("other.zip",)).left_out.counts == {
+        "named by --skip": 1
+    }
+
+
 def test_a_damaged_file_in_an_archive_is_skipped(read, rows, shapes, tmp_path):
     source = as_published(shapes, tmp_path / "zips", ["train"])
     archive = source / "train_2017.zip"

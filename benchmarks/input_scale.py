@@ -93,10 +93,10 @@ def _places(source, folder):
         return run_python(_READ, recipe, data_dir, model_dir, *sizes, environment=environment)
 
     def from_gs():
-        from tests import gcs
+        from tools import gcs_server
 
         (folder / "gcs").mkdir(exist_ok=True)
-        with gcs.serve(str(folder / "gcs"), "bucket") as storage:
+        with gcs_server.serve(str(folder / "gcs"), "bucket") as storage:
             run_python(_COPY, folder / "data", "gs://bucket/data", environment=storage.environment)
             return read("gs://bucket/data", storage.environment)
 

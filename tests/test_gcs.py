@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("cryptography", reason="the loopback storage needs cryptography")
 pytest.importorskip("gcp_storage_emulator", reason="gcp-storage-emulator needs Python 3.10")
 
-from tests import gcs as loopback
+from tools import gcs_server as loopback
 
 BUCKET = "bucket"
 

@@ -9,7 +9,7 @@ pytest.importorskip("cryptography", reason="the loopback storage needs cryptogra
 pytest.importorskip("gcp_storage_emulator", reason="gcp-storage-emulator needs Python 3.10")
 
 from common import gcs_lock, lock_owner, locks
-from tests import gcs as loopback
+from tools import gcs_server as loopback
 
 NAME = "model/.lock"
 

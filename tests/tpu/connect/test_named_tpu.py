@@ -28,12 +28,12 @@ def endpoints(worker):
 def test_run_tpu_goes_as_far_as_a_worker_without_a_tpu_does(cloud, endpoints, tmp_path):
     """It finds the worker, builds its program, opens a session and runs the initializers."""
     pytest.importorskip("gcp_storage_emulator", reason="gcp-storage-emulator needs Python 3.10")
-    from tests import gcs
+    from tools import gcs_server
 
     cloud.set(node={"networkEndpoints": endpoints})
     flags = ["--tpu=mine", "--mode=train", "--model=mlp", "--dataset=synthetic", "--image_size=8",
              "--train_batch_size=16", "--train_steps=5", "--model_dir=gs://bucket/run"]  # fmt: skip
-    with gcs.serve(str(tmp_path), "bucket") as storage:
+    with gcs_server.serve(str(tmp_path), "bucket") as storage:
         done = subprocess.run(
             [sys.executable, "run_tpu.py", *flags],
             cwd=ROOT,

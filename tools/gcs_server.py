@@ -1,4 +1,4 @@
-"""A gs:// server on loopback, for tests of TensorFlow's GCS file system.
+"""A gs:// server on loopback, for tests and benchmarks of TensorFlow's GCS file system.
 
 TensorFlow connects to Google's hosts only, so a proxy (`https_proxy`) answers for them with a test
 certificate (`CURL_CA_BUNDLE`); the gcp-storage-emulator package stores the files. Requests to any

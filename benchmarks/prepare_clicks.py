@@ -22,7 +22,7 @@ import time
 import numpy as np
 from absl import app, flags
 
-from benchmarks.subprocesses import ROOT, format_ratios, interleave
+from benchmarks.subprocesses import ROOT, format_ratios, interleave, run_python
 
 FLAGS = flags.FLAGS
 flags.DEFINE_integer("rows", 1_000_000, "Rows of the log.")
@@ -64,8 +64,8 @@ np.save(f"{out}/rows.npy", rows)
 """
 
 
-def write_log(path: str, num_rows: int) -> None:
-    """Writes random rows; frequent values of a category are as in a power law."""
+def write_log(path: str, num_rows: int) -> int:
+    """Writes random rows, whose categories have frequent values; returns the number of bytes."""
     random = np.random.default_rng(7)
     factors = random.integers(0, 2**31, len(_VALUES)) * 2 + 1
     with open(path, "wb") as file:
@@ -83,13 +83,16 @@ def write_log(path: str, num_rows: int) -> None:
                     columns[-1][random.random(size) < 0.3] = b""
             rows = zip(*(column.tolist() for column in columns))
             file.write(b"\n".join(map(b"\t".join, rows)) + b"\n")
+        return file.tell()
 
 
 def main(_):
     """Prints a line per side."""
     with tempfile.TemporaryDirectory(dir=FLAGS.folder) as folder:
         path = os.path.join(folder, "train.txt")
-        write_log(path, FLAGS.rows)
+        # In a process of its own: the peak memory of a child is at least that of its parent.
+        code = f"print(prepare_clicks.write_log({path!r}, {FLAGS.rows}))"
+        run_python(f"from benchmarks import prepare_clicks; {code}")
         given = "--dataset=criteo", f"--source={path}", f"--data_dir={folder}/data", "--overwrite"
         sides = {"ours": [sys.executable, "prepare_data.py", *given, *FLAGS.prepare_flags]}
         if FLAGS.pandas_python:

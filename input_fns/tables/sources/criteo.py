@@ -16,17 +16,20 @@ A number x is stored as log(1 + x), a missing or negative one as 0. A category i
 its embedding table: see `clicks_kind.Clicks`. The vocabulary has the values of "train".
 
 The files are read twice, in parts by the worker processes: to count, see `criteo_counts`, and to
-write. Memory holds blocks of rows and, for each category, 12 bytes per distinct value. Each process
-reads a packed file from its start.
+write. Memory holds blocks of rows and the vocabularies; counts of distinct values are files. Each
+process reads a packed file from its start.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import os
 import secrets
 from collections.abc import Iterator
+
+import numpy as np
 
 from input_fns import DataError
 from input_fns.convert.options import Options
@@ -39,10 +42,10 @@ from input_fns.tables.sources import criteo_counts, criteo_files
 from input_fns.tables.sources.criteo_rows import CATEGORIES, NUMBERS, transform_numbers
 from input_fns.tables.sources.criteo_text import ClickLog
 from input_fns.tables.sources.criteo_vocabulary import (
-    Counts,
     Vocabularies,
     add_counts,
     choose_rows,
+    cut_ranges,
     find_rows,
 )
 
@@ -128,17 +131,17 @@ def read(options: Options, runner: Runner) -> RawDataset:
 
 
 def _choose_vocabularies(counts, options, runner):
-    choose = functools.partial(choose_vocabulary, counts, options)
-    keys, rows, hash_rows = zip(*runner.apply(choose, range(len(CATEGORIES))))
-    return Vocabularies(
-        SharedArray.write(os.path.join(runner.folder, secrets.token_hex(8)), keys),
-        SharedArray.write(os.path.join(runner.folder, secrets.token_hex(8)), rows),
-        tuple(map(len, keys)),
-        hash_rows,
-    )
+    def shared(blocks):
+        return SharedArray.write(os.path.join(runner.folder, secrets.token_hex(8)), blocks)
 
-
-def choose_vocabulary(counts: list[Counts], options: Options, category: int):
-    """Returns the vocabulary of a category, in a worker; see `choose_rows`."""
-    keys, totals = add_counts(counts, category)
-    return choose_rows(keys, totals, options.min_frequency, options.hash_rows, options.max_rows)
+    parts = cut_ranges(sum(each.sizes for each in counts))
+    paths = shared([np.array([each.path.encode() for each in counts])])
+    add = functools.partial(add_counts, paths, len(CATEGORIES), options.min_frequency)
+    added = zip(parts, runner.apply(add, parts))
+    chosen = []
+    for _, of_category in itertools.groupby(added, key=lambda each: each[0].category):
+        keys, totals, sizes = zip(*(found for _, found in of_category))
+        given = np.concatenate(keys), np.concatenate(totals), sum(sizes)
+        chosen.append(choose_rows(*given, options.hash_rows, options.max_rows))
+    keys, rows, hash_rows = zip(*chosen)
+    return Vocabularies(shared(keys), shared(rows), tuple(map(len, keys)), hash_rows)

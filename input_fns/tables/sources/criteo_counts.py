@@ -22,7 +22,7 @@ from input_fns.convert.runners import Runner
 from input_fns.convert.shared_array import SharedArray
 from input_fns.tables.sources.criteo_rows import InvalidLineError, find_problem, parse
 from input_fns.tables.sources.criteo_text import ClickLog, LogFile, is_cut, iterate_blocks
-from input_fns.tables.sources.criteo_vocabulary import Counts
+from input_fns.tables.sources.criteo_vocabulary import write_counts
 
 _PART_BYTES = 2**25
 _RUN_ROWS = 2**18
@@ -49,6 +49,19 @@ class Part:
     end: int | None
     is_cut: bool
     has_labels: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Counts:
+    """How many rows have each value of each category: the file of `write_counts`.
+
+    Attributes:
+      path: the file.
+      sizes: number of values of each category, int64 `[26]`.
+    """
+
+    path: str
+    sizes: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,7 +176,7 @@ def _count_run(blocks, begin, folder, split="train"):
         return Run(rows, missing, None)
     path = os.path.join(folder, secrets.token_hex(8))
     keys, absent = ([getattr(block, name) for block in blocks] for name in ("keys", "is_missing"))
-    return Run(rows, missing, Counts.write(path, keys, absent))
+    return Run(rows, missing, Counts(path, write_counts(path, keys, absent)))
 
 
 def of_rows(log: ClickLog, rows: range, runs: Sequence[Run], folder: str) -> list[Counts]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from input_fns.convert.shared_array import SharedArray
 from input_fns.core import memory
 
 _HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
+_RANGES = np.arange(256, dtype=np.uint32) << np.uint32(24)  # the lowest key of each
+_RANGE_VALUES = 2**22  # with 12 bytes and as many while they are added
 _K2 = 0x9AE16A3B2F90404F  # of FarmHash
 
 
@@ -58,26 +60,24 @@ class Vocabularies:
 
 
 def choose_rows(
-    keys: np.ndarray, counts: np.ndarray, min_frequency: int, hash_rows: int, max_rows: int
+    keys: np.ndarray, counts: np.ndarray, num_values: int, hash_rows: int, max_rows: int
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Returns the vocabulary of a category: its most frequent values.
 
     Args:
-      keys: uint32 `[size]`, distinct, increasing.
+      keys: the frequent ones, uint32 `[size]`, distinct, increasing.
       counts: int64 `[size]`, number of rows with each.
-      min_frequency: lowest count of a value of the vocabulary.
-      hash_rows: most rows of other values; at least one is for values that are not in `keys`.
+      num_values: number of all values.
+      hash_rows: most rows of other values; at least one is for values that no row has.
       max_rows: most rows of the table.
 
     Returns:
       Keys, rows and the number of hashed rows; see `Vocabularies`.
     """
-    is_frequent = counts >= min_frequency
-    chosen, counts = keys[is_frequent], counts[is_frequent]
     # Stable: values with the same count are in increasing order.
-    chosen = chosen[np.argsort(-counts, kind="stable")[: max_rows - 1 - hash_rows]]
+    chosen = keys[np.argsort(-counts, kind="stable")[: max_rows - 1 - hash_rows]]
     increasing = np.argsort(chosen)
-    hashed = min(max(len(keys) - len(chosen), 1), hash_rows)
+    hashed = min(max(num_values - len(chosen), 1), hash_rows)
     return chosen[increasing], 1 + increasing.astype(np.int32), hashed
 
 
@@ -129,68 +129,104 @@ def _mixed(values):
     return values ^ values >> np.uint64(47)
 
 
-@dataclasses.dataclass(frozen=True)
-class Counts:
-    """Number of rows with each value of each category, in a file.
+def write_counts(path: str, keys: Sequence[np.ndarray], is_missing: Sequence[np.ndarray]):
+    """Writes how many rows have each value of each category.
 
-    It has the keys and then the counts, uint32; those of one category follow those of the other.
+    The file has, in uint32, where the keys of each category and of each of its 256 ranges begin,
+    then all keys and all counts: one category follows the other, and keys increase.
 
-    Attributes:
+    Args:
       path: the file.
-      ends: where each category ends.
+      keys: uint32 `[n, categories]`, in blocks.
+      is_missing: bool, likewise.
+
+    Returns:
+      The number of values of each category, int64 `[categories]`.
     """
-
-    path: str
-    ends: tuple[int, ...]
-
-    @classmethod
-    def write(cls, path: str, keys: Sequence[np.ndarray], is_missing: Sequence[np.ndarray]):
-        """Counts the values of rows in blocks, uint32 and bool `[n, categories]`."""
-        keys, is_present = np.concatenate(keys), ~np.concatenate(is_missing)
-        found = [
-            np.unique(column[is_there], return_counts=True)
-            for column, is_there in zip(keys.T, is_present.T)
-        ]
-        with files.open_bytes(path, "wb") as file:
-            for values in itertools.chain(*zip(*found)):
-                file.write(values.astype("<u4").tobytes())
-        return cls(path, tuple(np.cumsum([len(values) for values, _ in found]).tolist()))
-
-    def read(self, category: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns keys, increasing, and counts, uint32 `[size]`."""
-        begin, end = (0, *self.ends)[category], self.ends[category]
-        with files.open_bytes(self.path) as file:
-            arrays = []
-            for first in (begin, self.ends[-1] + begin):
-                file.seek(4 * first)
-                arrays.append(np.frombuffer(file.read(4 * (end - begin)), "<u4"))
-        return tuple(arrays)
+    keys, is_present = np.concatenate(keys), ~np.concatenate(is_missing)
+    found = [
+        np.unique(column[is_there], return_counts=True)
+        for column, is_there in zip(keys.T, is_present.T)
+    ]
+    sizes = np.array([len(values) for values, _ in found])
+    begins = np.cumsum([0, *sizes[:-1]])
+    ranges = [np.append(np.searchsorted(values, _RANGES), len(values)) for values, _ in found]
+    with files.open_bytes(path, "wb") as file:
+        for values in itertools.chain([begins[:, None] + ranges], *zip(*found)):
+            file.write(values.astype("<u4").tobytes())
+    return sizes
 
 
-def add_counts(counts: Iterable[Counts], category: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns all values of a category, uint32 `[size]`, increasing, and their counts, int64.
+def _read_counts(path, category, begin, end, num_categories):
+    """Returns keys, increasing, and counts of some of the ranges of a category, uint32 `[size]`."""
+
+    def read(file, first, size):
+        file.seek(4 * first)
+        return np.frombuffer(file.read(4 * size), "<u4")
+
+    width = len(_RANGES) + 1
+    with files.open_bytes(path) as file:
+        first, last = read(file, category * width + begin, end - begin + 1)[[0, -1]].tolist()
+        keys = num_categories * width
+        counts = keys + int(read(file, keys - 1, 1)[0])
+        return read(file, keys + first, last - first), read(file, counts + first, last - first)
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranges:
+    """Some of the 256 ranges of the values of a category; the high byte of a key is its range."""
+
+    category: int
+    begin: int
+    end: int
+
+
+def cut_ranges(sizes: np.ndarray) -> list[Ranges]:
+    """Returns ranges with about as many values each, for the numbers of values of categories."""
+    cuts = [min(2 ** int(size // _RANGE_VALUES).bit_length(), len(_RANGES)) for size in sizes]
+    return [
+        Ranges(category, begin, begin + len(_RANGES) // cut)
+        for category, cut in enumerate(cuts)
+        for begin in range(0, len(_RANGES), len(_RANGES) // cut)
+    ]
+
+
+def add_counts(
+    paths: SharedArray, num_categories: int, min_frequency: int, ranges: Ranges
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Adds the counts of `write_counts`.
+
+    Args:
+      paths: the files, bytes `[n]`.
+      num_categories: number of categories.
+      min_frequency: lowest count of a value that is returned.
+      ranges: the values.
+
+    Returns:
+      Frequent values, uint32 `[size]`, increasing, their counts, int64, and the number of all.
 
     Raises:
-      DataError: they fill over half of the available memory.
+      DataError: the values fill over half of the available memory.
     """
     keys, totals, waiting, num_waiting = np.zeros(0, np.uint32), np.zeros(0, np.int64), [], 0
-    for one in itertools.chain(counts, [None]):
-        if one:
-            waiting.append(one.read(category))
-            num_waiting += len(waiting[-1][0])
+    for number, path in enumerate(paths.array, start=1):
+        place = ranges.category, ranges.begin, ranges.end
+        waiting.append(_read_counts(path.decode(), *place, num_categories))
+        num_waiting += len(waiting[-1][0])
         # As many as are known already: each merge doubles at most, so a value is copied rarely.
-        if not one or num_waiting >= max(2**20, len(keys)):
+        if number == len(paths.array) or num_waiting >= max(2**18, len(keys)):
             keys = np.concatenate([keys, *(each for each, _ in waiting)])
             totals = np.concatenate([totals, *(each for _, each in waiting)])
             order = np.argsort(keys, kind="stable")
             keys, totals, waiting, num_waiting = keys[order], totals[order], [], 0
             if len(keys):
-                first = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
+                first = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))
                 keys, totals = keys[first], np.add.reduceat(totals, first)
-        num_bytes = keys.nbytes + totals.nbytes
-        if num_bytes > memory.available_bytes() // 2:
-            raise DataError(
-                f"the distinct values of a category fill {num_bytes} bytes, over half of the "
-                "available memory. Convert fewer rows, or use a machine with more memory"
-            )
-    return keys, totals
+            num_bytes = keys.nbytes + totals.nbytes
+            if num_bytes > memory.available_bytes() // 2:
+                raise DataError(
+                    f"the distinct values of a category fill {num_bytes} bytes, over half of the "
+                    "available memory. Convert fewer rows, or use a machine with more memory"
+                )
+    is_frequent = totals >= min_frequency
+    return keys[is_frequent], totals[is_frequent], len(keys)

@@ -68,6 +68,7 @@ NOT_RUN = {
     ),
     "python prepare_data.py --dataset=imagenet": "needs its archives; tests/input_fns/image",
     "python prepare_data.py --dataset=coco --source=DOWNLOADS": "needs its archives",
+    "python prepare_data.py --dataset=tfds:": "needs tensorflow-datasets; test_tfds.py",
     "python prepare_data.py --dataset=librispeech": "needs its archives; tests/input_fns/audio",
     "python prepare_data.py --dataset=criteo": "needs Criteo's files; tests/test_clicks.py",
     "python prepare_data.py --mode=inspect --data_dir=data/criteo": "needs Criteo's files",

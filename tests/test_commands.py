@@ -77,6 +77,7 @@ NOT_RUN = {
     "python run_tpu.py --flagfile=configs/coco_retinanet": (
         "minutes of building RetinaNet-R50; tests/test_configs.py"
     ),
+    "python -m wikiextractor": "needs WikiExtractor and its dump",
     "python -m tools.bert_checkpoint": "tests/tools/test_bert_checkpoint.py",
     "python -m tools.job_manifest": "tests/tools/test_job_manifest.py",
     "python -m tools.local_pods": "tests/tools/test_local_pods.py",

@@ -156,7 +156,7 @@ def _make_recordings(raw, data_dir):
         with wave.open(str(raw / f"{i}.wav"), "wb") as file:
             file.setparams((1, 2, 16_000, 0, "NONE", ""))
             file.writeframes(samples.tobytes())
-        rows.append(f"{i}.wav\tso it goes with every word that is said\ttrain")
+        rows.append(f"{i}.wav\tthe recordings are as long as those of books\ttrain")
     table = raw / "table.tsv"
     table.write_text("\n".join(rows))
     prepare_data(

@@ -14,15 +14,13 @@ from __future__ import annotations
 
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 
 import numpy as np
 from absl import app, flags
 
-from benchmarks.subprocesses import ROOT, format_ratios, interleave, run_python
+from benchmarks.subprocesses import format_ratios, interleave, measure
 
 FLAGS = flags.FLAGS
 flags.DEFINE_integer("rows", 1_000_000, "Rows of the log.")
@@ -90,9 +88,7 @@ def main(_):
     """Prints a line per side."""
     with tempfile.TemporaryDirectory(dir=FLAGS.folder) as folder:
         path = os.path.join(folder, "train.txt")
-        # In a process of its own: the peak memory of a child is at least that of its parent.
-        code = f"print(prepare_clicks.write_log({path!r}, {FLAGS.rows}))"
-        run_python(f"from benchmarks import prepare_clicks; {code}")
+        write_log(path, FLAGS.rows)
         given = "--dataset=criteo", f"--source={path}", f"--data_dir={folder}/data", "--overwrite"
         sides = {"ours": [sys.executable, "prepare_data.py", *given, *FLAGS.prepare_flags]}
         if FLAGS.pandas_python:
@@ -100,7 +96,7 @@ def main(_):
                 command = [FLAGS.pandas_python, "-c", PANDAS, path, engine, folder]
                 sides[f"pandas, engine={engine!r}"] = command
         runs = interleave(
-            {name: lambda command=command: _run(command) for name, command in sides.items()},
+            {name: lambda command=command: measure(*command) for name, command in sides.items()},
             FLAGS.rounds,
         )
     for name, found in runs.items():
@@ -110,17 +106,6 @@ def main(_):
             f"{name}: {seconds:.1f} s, {FLAGS.rows / seconds:,.0f} rows/s, "
             f"{FLAGS.rows / cpu:,.0f} rows/s per core, {peak:,.0f} MiB; rate ours / this {ratios}"
         )
-
-
-def _run(command):
-    """Returns the seconds of a program, those of its CPUs, and its peak memory in MiB."""
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    started = time.monotonic()
-    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
-    _, status, used = os.wait4(process.pid, 0)
-    if status:
-        sys.exit(f"{command[0]} ended with status {os.waitstatus_to_exitcode(status)}")
-    return time.monotonic() - started, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
 
 
 if __name__ == "__main__":

@@ -23,16 +23,7 @@ import tempfile
 
 from absl import app, flags
 
-from benchmarks.subprocesses import compare, run_python
-
-_MEASURE = """
-import json, resource, subprocess, sys, time
-start = time.time()
-subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)
-used = resource.getrusage(resource.RUSAGE_CHILDREN)
-seconds = time.time() - start
-print(json.dumps([seconds, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024]))
-"""
+from benchmarks.subprocesses import compare, measure
 
 _GOOGLE = """
 import sys
@@ -64,7 +55,7 @@ def main(_):
     def rate(name):
         with tempfile.TemporaryDirectory() as folder:
             command = _google(folder) if name == "google" else _ours(folder, name)
-            found[name].append(run_python(_MEASURE, *command))
+            found[name].append(measure(*command))
         return size / found[name][-1][0]
 
     sides = {name: lambda name=name: rate(name) for name in found}

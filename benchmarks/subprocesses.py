@@ -33,6 +33,23 @@ def run_python(code: str, *arguments, python: str = sys.executable, environment=
     return json.loads(lines[-1])
 
 
+# Runs a command; prints its seconds, those of its CPUs, and the peak memory in MiB of its largest
+# process. A new process runs it: the peak of a child is at least that of its parent.
+_MEASURE = """
+import json, resource, subprocess, sys, time
+start = time.time()
+subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+seconds = time.time() - start
+print(json.dumps([seconds, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024]))
+"""
+
+
+def measure(*command: str) -> tuple[float, float, float]:
+    """Returns the seconds of a command, those of its CPUs, and its peak memory in MiB."""
+    return tuple(run_python(_MEASURE, *command))
+
+
 def run_module(module: str, *arguments, python: str = sys.executable) -> None:
     """Runs a module of the benchmarks in a child process.
 

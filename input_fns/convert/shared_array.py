@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import math
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterable
@@ -33,14 +34,14 @@ class SharedArray:
     crc32c: int
 
     @classmethod
-    def write(cls, path: str, blocks: Iterable[np.ndarray]) -> SharedArray:
+    def write(cls, folder: str, blocks: Iterable[np.ndarray]) -> SharedArray:
         """Writes an array that is given in blocks, which are joined along their first axis.
 
         Args:
-          path: a new file in `Runner.folder`.
+          folder: `Runner.folder`, in which the file gets a random name.
           blocks: one at least, equal in dtype and in all axes but the first.
         """
-        size = crc32c = 0
+        path, size, crc32c = os.path.join(folder, secrets.token_hex(8)), 0, 0
         with files.open_bytes(path, "wb") as file:
             for block in blocks:
                 content = np.ascontiguousarray(block).tobytes()

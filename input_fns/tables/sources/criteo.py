@@ -25,8 +25,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import os
-import secrets
 from collections.abc import Iterator
 
 import numpy as np
@@ -131,9 +129,7 @@ def read(options: Options, runner: Runner) -> RawDataset:
 
 
 def _choose_vocabularies(counts, options, runner):
-    def shared(blocks):
-        return SharedArray.write(os.path.join(runner.folder, secrets.token_hex(8)), blocks)
-
+    shared = functools.partial(SharedArray.write, runner.folder)
     parts = cut_ranges(sum(each.sizes for each in counts))
     paths = shared([np.array([each.path.encode() for each in counts])])
     add = functools.partial(add_counts, paths, len(CATEGORIES), options.min_frequency)

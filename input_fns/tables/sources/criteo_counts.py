@@ -131,8 +131,7 @@ def count(
         in_split[part.split] += found.size
     logs = {split: [] for split in paths}
     for split, number in sizes:
-        path = os.path.join(runner.folder, secrets.token_hex(8))
-        shared = SharedArray.write(path, places[split, number])
+        shared = SharedArray.write(runner.folder, places[split, number])
         logs[split].append(LogFile(paths[split][number], sizes[split, number], shared))
     return {split: ClickLog(tuple(found)) for split, found in logs.items()}, runs
 

@@ -13,11 +13,9 @@ import dataclasses
 import functools
 import itertools
 import math
-import os
 import random
-import secrets
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import numpy as np
 
@@ -239,8 +237,8 @@ def _tokenize_part(tokenizer, folder: str, part: Part) -> tuple[TokenPart, int]:
                 some = []
         yield np.array(some, tokenizer.dtype)
 
-    ids = _write(folder, blocks())
-    counted = (_write(folder, [np.frombuffer(a, np.int64)]) for a in (starts, documents))
+    ids = SharedArray.write(folder, blocks())
+    counted = (SharedArray.write(folder, [np.frombuffer(a, np.int64)]) for a in (starts, documents))
     return TokenPart(ids, *counted), num_empty
 
 
@@ -264,9 +262,4 @@ def _draw_part(folder, name, parts, repeats, options, documents):
             num_truncated += sum(is_truncated for _, is_truncated in some)
             yield np.array([pair for pair, _ in some], PAIR)
 
-    return _write(folder, blocks()), num_tokens, num_truncated
-
-
-def _write(folder: str, blocks: Iterable[np.ndarray]) -> SharedArray:
-    """Returns an array of blocks in a new file."""
-    return SharedArray.write(os.path.join(folder, secrets.token_hex(8)), blocks)
+    return SharedArray.write(folder, blocks()), num_tokens, num_truncated

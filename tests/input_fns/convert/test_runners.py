@@ -56,14 +56,13 @@ def sum_of_shared(numbers, shared):
 @pytest.mark.slow
 def test_a_pool_applies_a_function_in_the_order_of_the_items():
     with runners.of(2) as runner:
-        path = os.path.join(runner.folder, "squares")
-        shared = SharedArray.write(path, [np.arange(7) ** 2, np.array([100])])
+        shared = SharedArray.write(runner.folder, [np.arange(7) ** 2, np.array([100])])
         function = functools.partial(sum_of_shared, shared=shared)
         assert list(runner.apply(function, [(1, 2), (7,), (3,)])) == [5, 100, 9]
         with pytest.raises(IndexError, match="index 8 is out of bounds"):
             list(runner.apply(function, [(1,), (8,), (0,)]))
         assert next(runner.apply(function, iter([(2,), (3,)]))) == 4  # stops early
-    assert not os.path.exists(os.path.dirname(path))
+    assert not os.path.exists(os.path.dirname(shared.path))
 
 
 def test_one_item_is_run_in_this_process():

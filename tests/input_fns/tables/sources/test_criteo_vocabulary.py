@@ -26,7 +26,7 @@ def write(folder, keys, is_missing):
         paths.append(str(folder / f"{rows.start}"))
         blocks = np.array_split(keys[rows], 2), np.array_split(is_missing[rows], 2)
         sizes = sizes + criteo_vocabulary.write_counts(paths[-1], *blocks)
-    return SharedArray.write(str(folder / "paths"), [np.array(paths, "S")]), sizes
+    return SharedArray.write(str(folder), [np.array(paths, "S")]), sizes
 
 
 @pytest.mark.parametrize("values", [1, 40, 10**6])

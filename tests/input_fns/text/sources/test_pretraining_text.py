@@ -317,8 +317,7 @@ def stored(folder, documents, in_part=7):
             np.cumsum([0, *map(len, sentences)]),
             np.cumsum([0, *map(len, some)]),
         )
-        paths = (str(folder / f"{kind}-{begin}") for kind in ("ids", "starts", "documents"))
-        arrays = (SharedArray.write(path, [np.array(v)]) for path, v in zip(paths, values))
+        arrays = (SharedArray.write(str(folder), [np.array(value)]) for value in values)
         parts.append(pretraining_pairs.TokenPart(*arrays))
     return pretraining_pairs.Tokens(parts)
 

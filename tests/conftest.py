@@ -49,6 +49,11 @@ def pytest_addoption(parser):
     )
 
 
+def pytest_make_parametrize_id(val, argname):
+    """Names long bytes by their argument: gzip writes the time, and all workers collect alike."""
+    return argname if isinstance(val, bytes) and len(val) > 16 else None
+
+
 def pytest_collection_modifyitems(config, items):
     """Marks the tests of modules that import `numerics` as `numeric`; applies --slow_part."""
     for item in items:

@@ -407,10 +407,10 @@ def test_few_iterations_per_loop_print_a_hint(capsys, save_checkpoints_steps, it
 
 
 @pytest.mark.slow
-def test_digits_accuracy_matches_run_cpu(run_in, run_tpu_in, digits_dir, tmp_path, result):
+def test_digits_accuracy_matches_run_cpu(run_with, run_tpu_with, digits_dir, tmp_path, result):
     recipe = [f"--flagfile={ROOT}/configs/digits.cfg", f"--data_dir={digits_dir}"]
     recipe.append("--mode=train_and_eval")
-    run_in(tmp_path / "cpu", *recipe)
-    run_tpu_in(tmp_path / "tpu", *recipe)
+    run_with(*recipe, f"--model_dir={tmp_path}/cpu")
+    run_tpu_with(*recipe, f"--model_dir={tmp_path}/tpu", "--tpu=emulator", "--tpu_topology=1x2")
     cpu, tpu = (result(tmp_path / name, 338)["eval"]["accuracy"] for name in ("cpu", "tpu"))
     assert tpu > cpu - 0.01 > 0.97

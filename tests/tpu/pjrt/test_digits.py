@@ -9,11 +9,11 @@ pytest.importorskip("jax", reason="the extra 'pjrt' is not installed")
 
 
 @pytest.mark.slow
-def test_digits_reach_their_accuracy(run_tpu_in, digits_dir, tmp_path, result):
-    run_tpu_in(
-        tmp_path,
+def test_digits_reach_their_accuracy(run_tpu_with, digits_dir, tmp_path, result):
+    run_tpu_with(
         f"--flagfile={ROOT}/configs/digits.cfg",
         f"--data_dir={digits_dir}",
+        f"--model_dir={tmp_path}",
         "--mode=train_and_eval",
         *("--tpu=pjrt", "--tpu_topology=", "--devices=cpu:8"),
     )

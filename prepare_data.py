@@ -155,7 +155,7 @@ def _inspect():
     data = dataset_info.read(FLAGS.data_dir)
     try:
         is_valid = _print_inspection(data)
-    except tf.errors.NotFoundError:
+    except (tf.errors.NotFoundError, FileNotFoundError):
         _require_current(data)
         raise
     if not is_valid:

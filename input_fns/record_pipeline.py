@@ -327,9 +327,11 @@ class RecordPipeline:
           decoded: decode image files too; all must have one size.
           host_shard: decode the host's rows of each global batch only; None for all rows.
         """
-        info = self.data.split(split)
+        info, features = self.data.split(split), self.data.features.values()
+        parsed = sum(feature.num_bytes for feature in features if not feature.is_image_file)
+        size = max(info.record_bytes, parsed)
         dataset = records.in_order(
-            self.data.files(split), self.decode, info.record_bytes, info.shards, host_shard
+            self.data.files(split), self.decode, size, info.shards, host_shard
         )
         if not decoded or not RecordPipeline.has_transform(self, dataset.element_spec, True):
             return dataset

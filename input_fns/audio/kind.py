@@ -18,9 +18,9 @@ _MAX_PIECES, _MAX_TOKENS = 2**21, 2**20
 class Audio(Kind):
     """Recordings with classes or with transcripts.
 
-    Its features are "waveform", int16 `[max_samples]`, padded with zeros, and "num_samples", an
-    int32 scalar. With transcripts it has the label "tokens", int32 `[max_tokens]`, padded with 0;
-    see `audio_pipeline`.
+    Its features are "waveform", int16 `[max_samples]`, stored unpadded (by earlier versions raw,
+    padded with zeros), and "num_samples", an int32 scalar. With transcripts it has the label
+    "tokens", int32 `[max_tokens]`, padded with 0; see `audio_pipeline`.
 
     Attributes:
       sample_rate: samples per second, Hz.
@@ -56,9 +56,10 @@ class Audio(Kind):
         """Raises DataError if the features are not recordings with classes or transcripts."""
         has_text = bool(self.vocabulary)
         needed = stored_features(self.max_samples, self.max_tokens)
-        if data.features != needed or data.labels != ("tokens",) * has_text:
+        padded = {**needed, "waveform": dataclasses.replace(needed["waveform"], encoding="raw")}
+        if data.features not in (needed, padded) or data.labels != ("tokens",) * has_text:
             raise DataError(
-                f"features must be {', '.join(needed)}, raw, as audio needs, and tokens a label"
+                f"features must be {', '.join(needed)}, as audio needs, and tokens a label"
             )
         if bool(data.class_names) == has_text:
             raise DataError("audio needs either class_names or a vocabulary")
@@ -140,7 +141,7 @@ class Audio(Kind):
 def stored_features(max_samples: int, max_tokens: int) -> dict[str, Feature]:
     """Returns the features of a recording, without a transcript if `max_tokens` is 0."""
     features = {
-        "waveform": Feature("raw", "int16", (max_samples,)),
+        "waveform": Feature("unpadded", "int16", (max_samples,)),
         "num_samples": Feature("raw", "int32", ()),
     }
     if max_tokens:

@@ -54,5 +54,6 @@ def of_transcripts(sample: Sample) -> Iterator[Anomaly]:
 
 
 def _waveforms(sample):
-    sizes = sample.values("num_samples").tolist()
-    return [samples[:size] for samples, size in zip(sample.values("waveform"), sizes)]
+    feature, sizes = sample.data.features["waveform"], sample.values("num_samples").tolist()
+    rows = zip(sample.examples, sizes)
+    return [feature.to_array(example["waveform"])[:size] for example, size in rows]

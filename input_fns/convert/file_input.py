@@ -126,7 +126,7 @@ class ImageInput(FileInput):
         data = pipeline.data
         stored = data.features["image"]
         # Boxes and masks are of the original size, classes of the stored one.
-        is_resized = stored.encoding == "raw" and data.kind.name != "annotations"
+        is_resized = not stored.is_image_file and data.kind.name != "annotations"
         self._image_size = stored.shape[:2] if is_resized else None
         self._channels = stored.shape[-1]
         self._pixel_range = _pixel_range(data)

@@ -114,6 +114,11 @@ class Tables:
         """Returns the names of the first examples, objects `[count]`."""
         return np.array([self.name_of(split, i) for i in range(count)], object)
 
+    def record_bytes(self, split: str) -> int:
+        """Returns the mean size of the records of a split."""
+        whole = self.builder.info.splits[self.splits[split]]
+        return whole.num_bytes // whole.num_examples
+
     def columns(self, split: str, names: Sequence[str]) -> list[tuple]:
         """Returns the values of each of some features, in the order of the examples."""
         return list(zip(*self.rows(split, names))) or [() for _ in names]
@@ -130,7 +135,7 @@ class Streamed(RawSplit):
       examples: the split without the contents of the files; its `paths` are those of
         `Tables.name_of`.
       with_files: returns a part of one example with these values of `features`.
-      num_file_bytes: mean size of the files of an example if they are stored as they are, else 0.
+      num_file_bytes: mean size of an example if it is that of a record of the builder, else 0.
     """
 
     tables: Tables
@@ -157,7 +162,7 @@ class Streamed(RawSplit):
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the files or of the rows."""
+        """Approximate size of the rows."""
         return self.num_file_bytes * len(self) or self.examples.num_bytes
 
     def __len__(self) -> int:

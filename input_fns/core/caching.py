@@ -120,12 +120,12 @@ def _copy_range(path, offset, end, copy):
 
 
 def _sizes(data, split):
-    """Returns the bytes of a split decoded (None if shapes differ) and stored (None if raw)."""
+    """Returns the bytes of a split decoded (None if shapes differ) and stored (None: no images)."""
     features = data.features.values()
     decoded = None
     if all(feature.is_static for feature in features):
         decoded = split.num_examples * sum(feature.num_bytes for feature in features)
-    if all(feature.encoding == "raw" for feature in features):
+    if not any(feature.is_image_file for feature in features):
         return decoded, None
     return decoded, split.num_bytes
 

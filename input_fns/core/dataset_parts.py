@@ -87,12 +87,13 @@ class Feature:
     """A stored feature: one bytes value per example.
 
     Attributes:
-      encoding: "raw", little-endian numbers; "jpeg" or "png", a file; "image", files of both kinds.
+      encoding: "raw", little-endian numbers; "unpadded", the same without zeros that pad them at
+        the end; "jpeg" or "png", a file; "image", files of both kinds.
       dtype: dtype of the decoded tensor.
       shape: shape of one decoded example; None for sizes that differ between examples.
     """
 
-    encoding: str = field(one_of(("raw", "jpeg", "png", "image")))
+    encoding: str = field(one_of(("raw", "unpadded", "jpeg", "png", "image")))
     dtype: str = field(one_of(DTYPES))
     shape: tuple[int | None, ...] = field(array(_size))
 
@@ -111,11 +112,26 @@ class Feature:
         """Bytes of one decoded example of a static shape."""
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
+    def fits(self, num_bytes: Any) -> Any:
+        """Whether raw or unpadded numbers may have a size, or each of an array of sizes."""
+        if self.encoding == "raw":
+            return num_bytes == self.num_bytes
+        return (num_bytes <= self.num_bytes) & (num_bytes % np.dtype(self.dtype).itemsize == 0)
+
+    def to_array(self, stored: bytes) -> np.ndarray:
+        """Returns an array from its raw or unpadded numbers."""
+        values = np.frombuffer(stored, np.dtype(self.dtype).newbyteorder("<"))
+        if self.encoding == "unpadded":
+            values = np.pad(values, (0, math.prod(self.shape) - len(values)))
+        return values.reshape(self.shape)
+
     def validate(self, where: str) -> None:
         """Raises DataError if its fields, of `where` in dataset.json, contradict each other."""
         for i, size in enumerate(self.shape):
-            if self.encoding == "raw":
+            if not self.is_image_file:
                 integer(size, f"{where}.shape[{i}]", 1, MAX_EXAMPLE_BYTES)
+        if self.encoding == "unpadded" and self.dtype == "bool":  # TensorFlow has no op for it
+            raise DataError(f"{where} is bool, which cannot be unpadded")
         is_image = self.dtype == "uint8" and len(self.shape) == 3 and self.shape[-1] in (1, 3)
         if self.is_image_file and not is_image:
             raise DataError(

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import google_crc32c
 import numpy as np
 
 from common import crc32c, files, folders
+
+if TYPE_CHECKING:
+    from input_fns.core.dataset_parts import ShardInfo
 
 HEADER, FOOTER = 12, 4
 FRAMING_BYTES = HEADER + FOOTER
@@ -22,7 +26,7 @@ _MAX_OFFSETS = 64  # of the index of a shard
 
 
 class FramingError(ValueError):
-    """A record extends past the end of its shard."""
+    """A record extends past the end of its shard, or has another checksum."""
 
 
 def index(offsets: Sequence[int]) -> tuple[int, ...]:
@@ -56,6 +60,31 @@ def scan(path: str, stride: int = 1) -> tuple[int, int, tuple[int, ...]]:
             offset += HEADER + length + FOOTER
             count += 1
     return count, crc32, tuple(offsets)
+
+
+def sample(path: str, numbers: Iterable[int], shard: ShardInfo) -> Iterator[bytes]:
+    """Yields the records with these numbers, in ascending order, of a valid shard.
+
+    Raises:
+      FramingError: a record extends past the end of the file, or has another checksum.
+    """
+    place = following = 0  # of the next record: its byte offset, and its number
+    with files.open_bytes(path) as file:
+        for number in numbers:
+            indexed = number // shard.stride
+            if shard.offsets and indexed * shard.stride > following:
+                place, following = shard.offsets[indexed], indexed * shard.stride
+            while following <= number:
+                file.seek(place)
+                header = file.read(HEADER)
+                if len(header) < HEADER:
+                    raise FramingError(f"truncated record at byte {place}")
+                (length,) = struct.unpack("<Q", header[:8])
+                place, following = place + HEADER + length + FOOTER, following + 1
+            record = file.read(length)
+            if file.read(FOOTER) != masked_crc32c(record):
+                raise FramingError(f"corrupted record {number}")
+            yield record
 
 
 def frame(records: bytes, count: int = 1) -> bytes:

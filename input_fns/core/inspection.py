@@ -230,7 +230,7 @@ def _count(data, path, statistics=None):
     examples, histogram = 0, np.zeros(data.num_classes, int)
     for sizes, labels, _, more in records.iterate(batches):
         for name, feature in data.features.items():
-            if feature.encoding == "raw" and (sizes[name] != feature.num_bytes).any():
+            if not (feature.is_image_file or feature.fits(sizes[name]).all()):
                 raise ValueError(name)
         if statistics:
             statistics.add(more)

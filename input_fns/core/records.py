@@ -64,7 +64,7 @@ def in_order(files, parse, record_bytes, shards=(), host_shard=None):
     Args:
       files: paths.
       parse: see the module's docstring.
-      record_bytes: mean size of a record; bounds the memory of a batch.
+      record_bytes: mean size of a record, before or after `parse`; bounds the memory of a batch.
       shards: `ShardInfo` of each file. Those with an index are read in parallel.
       host_shard: `input_context.HostShard`: only the host's rows of each global batch are parsed;
         None for all rows.

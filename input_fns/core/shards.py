@@ -92,8 +92,9 @@ class _Checker:
             values = stored[name].bytes_list.value if name in stored else []
             if len(values) != 1:
                 return f"it has no feature '{name}'"
-            if feature.encoding == "raw" and len(values[0]) != feature.num_bytes:
-                return f"'{name}' has {len(values[0])} bytes instead of {feature.num_bytes}"
+            if not (feature.is_image_file or feature.fits(len(values[0]))):
+                most = "up to " * (feature.encoding == "unpadded")
+                return f"'{name}' has {len(values[0])} bytes instead of {most}{feature.num_bytes}"
             if feature.is_image_file and not self._decodes(values[0]):
                 return f"'{name}' is not a complete JPEG or PNG"
             lowest, limit = self._limits.get(name, (0, 0))
@@ -123,5 +124,5 @@ class _Checker:
 
 
 def _are_within(encoded, feature, lowest, limit):
-    numbers = np.frombuffer(encoded, np.dtype(feature.dtype).newbyteorder("<"))
+    numbers = feature.to_array(encoded)
     return numbers.min() >= lowest and bool((numbers < limit).all())

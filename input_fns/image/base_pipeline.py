@@ -145,7 +145,7 @@ class BaseImagePipeline(RecordPipeline):
 
         def files():
             dataset = self.stored_files(split)
-            if self.stored_image.encoding != "raw":
+            if self.stored_image.is_image_file:
                 return dataset
             pixels = dataset.map(lambda strings: images.decode_raw(strings, self.stored_image))
             return pixels.unbatch().map(tf.io.encode_png).batch(1)

@@ -94,13 +94,13 @@ class ImagePipeline(BaseImagePipeline):
 
     def features_from_file(self, file):
         """Returns the features of a file, or of stored pixels; see `BaseImagePipeline`."""
-        if self.stored_image.encoding != "raw":
+        if self.stored_image.is_image_file:
             return BaseImagePipeline.features_from_file(self, file)
         return {"image": self._eval_image_from_stored(images.decode(file, self.stored_image))}
 
     def features_from_pixels(self, pixels):
         """Returns the features of a decoded image, which hold its evaluation crop."""
-        if self.stored_image.encoding != "raw":
+        if self.stored_image.is_image_file:
             return {"image": self._eval_crop(pixels)}
         resized = images.resize(pixels, self.stored_image.shape[:2], antialias=True)
         return {"image": self._eval_image_from_stored(resized)}

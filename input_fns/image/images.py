@@ -47,17 +47,27 @@ def stored_fn(features, has_labels, num_classes=None, may_be_empty=False):
 def decode_raw(stored, feature):
     """Returns string `[batch]` as `feature.dtype [batch, *feature.shape]`.
 
-    Running it raises InvalidArgumentError for strings of another length.
+    Running it raises InvalidArgumentError for strings of another length, of "unpadded" for longer
+    ones.
     """
+    size = None
+    if feature.encoding == "unpadded":
+        size, lengths = feature.num_bytes, tf.strings.length(stored)
+        fits = (lengths <= size) & tf.equal(lengths % tf.dtypes.as_dtype(feature.dtype).size, 0)
+        facts = [f"values in the shards have other lengths than up to {size} bytes:", lengths]
+        with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(fits), facts)]):
+            stored = tf.identity(stored)
     # Not -1 for the batch size: strings of twice the length would become two examples.
     batch = stored.shape.as_list()[0] if stored.shape.rank else None
     batch = tf.shape(stored)[0] if batch is None else batch
-    return tf.reshape(tf.io.decode_raw(stored, feature.dtype), [batch, *feature.shape])
+    return tf.reshape(
+        tf.io.decode_raw(stored, feature.dtype, fixed_length=size), [batch, *feature.shape]
+    )
 
 
 def decode(stored, feature):
     """Returns one stored image, raw or encoded, as `feature.dtype [height, width, channels]`."""
-    if feature.encoding == "raw":
+    if not feature.is_image_file:
         return decode_raw(stored[tf.newaxis], feature)[0]
     channels = feature.shape[-1]
     # Decodes PNG too; `decode_image` has no dct_method.

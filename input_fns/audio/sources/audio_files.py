@@ -12,7 +12,7 @@ from common import folders
 from input_fns.audio.sources import compressed_audio, wav
 from input_fns.convert import files
 
-_SCALE = 2**15  # of 16-bit samples
+_SCALE = 2.0**15  # of 16-bit samples
 # Seconds by which the length of a recording may differ in a table, which has rounded numbers.
 _ROUNDING = 0.1
 # Zero crossings of the sinc on each side, parameter of the window, and cutoff relative to the lower
@@ -82,12 +82,19 @@ def read(item: str | Segment, sample_rate: int, max_seconds: float) -> np.ndarra
             samples, rate = compressed_audio.read(file, num_bytes, kind, choose)
         else:
             header = wav.read_header(start, num_bytes)
-            first, count = choose(header.num_samples, header.rate)
-            file.seek(header.offset + first * header.frame_bytes)
-            samples = wav.decode(file.read(count * header.frame_bytes), header)
             rate = header.rate
-    samples = resample(samples, rate, sample_rate)
-    samples = np.clip(np.round(samples * _SCALE), -_SCALE, _SCALE - 1).astype(np.int16)
+            first, count = choose(header.num_samples, rate)
+            place = header.offset + first * header.frame_bytes
+            end = place + count * header.frame_bytes
+            if end > len(start):
+                file.seek(place)
+                start, place, end = file.read(end - place), 0, end - place
+            samples = wav.decode(memoryview(start)[place:end], header)
+    if samples.dtype != np.int16 or rate != sample_rate:
+        if samples.dtype == np.int16:
+            samples = samples / _SCALE
+        samples = resample(samples, rate, sample_rate) * _SCALE
+        samples = np.clip(np.round(samples), -_SCALE, _SCALE - 1).astype(np.int16)
     if samples.min() == samples.max():
         raise ValueError("it is silent: all samples are equal")
     return samples

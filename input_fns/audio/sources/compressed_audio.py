@@ -72,7 +72,7 @@ def read(
     kind: str,
     choose: Callable[[int, int], tuple[int, int]],
 ) -> tuple[np.ndarray, int]:
-    """Returns the mean of the channels, float64 `[n]` in [-1, 1], and the sampling rate.
+    """Returns the mean of the channels, as `wav.decode`, and the sampling rate.
 
     Args:
       file: the file.
@@ -106,7 +106,9 @@ def read(
             first, count = choose(sound.frames, sound.samplerate)
             _check_end(file, num_bytes, sound)
             sound.seek(first)
-            samples = sound.read(count, dtype="float64", always_2d=True)
+            is_stored = sound.format == "FLAC" and sound.subtype == "PCM_16" and sound.channels == 1
+            dtype = "int16" if is_stored else "float64"
+            samples = sound.read(count, dtype=dtype, always_2d=True)
             rate = sound.samplerate
     except soundfile.SoundFileError as error:
         # The message of libsndfile, without the file object that soundfile names.
@@ -114,6 +116,8 @@ def read(
         raise ValueError(f"it is not a valid {kind} file: {reason}") from error
     if len(samples) != count:
         raise ValueError(f"it is truncated: {len(samples)} of {count} samples can be decoded")
+    if is_stored:
+        return samples[:, 0], rate
     wav.check_floats(samples)
     return samples.mean(axis=1), rate
 

@@ -73,7 +73,8 @@ def _streamed(tables, split, roles, examples):
             f"{tables.builder.info.full_name} does not state the sampling rate of "
             f"{roles['audio']}. Write a function that reads it: --dataset=package.module:FUNCTION"
         )
-    return Streamed(tables, split, (roles["audio"],), examples, _WithWav(rate))
+    size = tables.record_bytes(split)
+    return Streamed(tables, split, (roles["audio"],), examples, _WithWav(rate), size)
 
 
 class _WithWav:

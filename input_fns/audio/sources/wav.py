@@ -170,16 +170,22 @@ def _with_samples(tag, bits, num_channels, rate, offset, size, left):
     return Header(tag, bits, num_channels, rate, offset, num_samples)
 
 
-def decode(data: bytes, header: Header) -> np.ndarray:
-    """Returns the mean of the channels, float64 `[n]` in [-1, 1].
+def decode(data: bytes | memoryview, header: Header) -> np.ndarray:
+    """Decodes samples and mixes them to mono.
 
     Args:
       data: bytes of whole samples, such as those from `header.offset` to `header.end`.
       header: the header of the file.
 
+    Returns:
+      int16 `[n]` of a mono file of 16 bits, as they are; of others the mean of the channels,
+      float64 `[n]` in [-1, 1].
+
     Raises:
       ValueError: a sample is NaN, infinite or far outside of [-1, 1].
     """
+    if header.tag == INTEGER and header.bits == 16 and header.num_channels == 1:
+        return np.frombuffer(data, "<i2").astype(np.int16, copy=False)
     if header.bits == 24:  # as the upper bytes of 32 bits
         wide = np.zeros([len(data) // 3, 4], np.uint8)
         wide[:, 1:] = np.frombuffer(data, np.uint8).reshape(-1, 3)

@@ -45,8 +45,7 @@ def _read_classes(tables, roles, options) -> RawDataset:
 
 
 def _streamed(tables, split, image, examples, is_stored=True):
-    whole = tables.builder.info.splits[tables.splits[split]]
-    size = whole.num_bytes // whole.num_examples if is_stored else 0
+    size = tables.record_bytes(split) if is_stored else 0
     return Streamed(tables, split, (image,), examples, tfds.with_content, size)
 
 

@@ -1,15 +1,18 @@
 """Feeds recordings: samples, tokens, augmentation as a function of the seed, exact evaluation."""
 
 import dataclasses
+import pathlib
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from input_fns import DataError
+from input_fns import DataError, anomalies, dataset_info
 from input_fns.audio import augment, characters
 from input_fns.audio.audio_pipeline import AudioPipeline, to_wav
-from input_fns.core import records, serving
+from input_fns.core import inspection, records, serving
+from input_fns.core.dataset_parts import ShardInfo
+from input_fns.image import images
 from tests import audio_data
 
 AUGMENT = "speed:0.8:1.25 shift:0.05 filter:0.9 noise:5:20 time_mask:2:0.2 mel_mask:1:0.3"
@@ -59,6 +62,71 @@ def test_an_evaluation_has_every_example_once_with_static_shapes(texts):
     with tf.Graph().as_default():
         spec = pipeline.eval_input_fn("test")({"batch_size": 5}).element_spec
     assert all(part.shape.is_fully_defined() for part in tf.nest.flatten(spec))
+
+
+@pytest.fixture(scope="module")
+def padded(texts, tmp_path_factory):
+    """The data set as earlier versions stored it: recordings padded with zeros."""
+    folder, splits = tmp_path_factory.mktemp("padded"), {}
+    for name, split in texts.splits.items():
+        path = folder / f"{name}.tfrecord"
+        with tf.io.TFRecordWriter(str(path)) as file:
+            for record in tf.compat.v1.io.tf_record_iterator(*texts.files(name)):
+                example = tf.train.Example.FromString(record)
+                value = example.features.feature["waveform"].bytes_list.value
+                value[0] = value[0].ljust(2 * 4800, b"\0")
+                file.write(example.SerializeToString())
+        shard = ShardInfo(path.name, path.stat().st_size, split.num_examples)
+        splits[name] = dataclasses.replace(split, shards=(shard,))
+    raw = dataclasses.replace(texts.features["waveform"], encoding="raw")
+    data = dataclasses.replace(
+        texts, data_dir=str(folder), features={**texts.features, "waveform": raw}, splits=splits
+    )
+    (folder / "dataset.json").write_text(dataset_info.to_json(data))
+    (folder / texts.kind.vocabulary).write_bytes(
+        pathlib.Path(texts.data_dir, texts.kind.vocabulary).read_bytes()
+    )
+    return dataset_info.load(str(folder), "speech_manifest")
+
+
+@pytest.mark.parametrize("cache", ["memory", "none"])
+def test_padded_recordings_of_earlier_versions_are_the_same_examples(texts, padded, cache):
+    assert texts.splits["train"].num_bytes < 0.7 * padded.splits["train"].num_bytes
+    assert (texts.features["waveform"].encoding, padded.features["waveform"].encoding) == (
+        *("unpadded", "raw"),
+    )
+    found, expected = (
+        [
+            *batches(pipeline.train_input_fn("train", 3), 7),
+            *batches(pipeline.eval_input_fn("test"), 9),
+            *batches(pipeline.predict_input_fn("test"), 9),
+            *pipeline.host_examples("test", 4),
+        ]
+        for pipeline in (
+            AudioPipeline(data, augment.parse(AUGMENT), cache) for data in (texts, padded)
+        )
+    )
+    tf.nest.map_structure(np.testing.assert_array_equal, found, expected)
+    for data in (texts, padded):
+        assert inspection.inspect(data, "test").problems == []
+        assert anomalies.find(data) == anomalies.find(texts)
+
+
+def test_a_served_record_is_padded_or_not(texts, padded, session):
+    found = []
+    for data in (texts, padded):
+        receiver = AudioPipeline(texts).receivers()[serving.TF_EXAMPLE]
+        records = AudioPipeline(data).receivers()[serving.TF_EXAMPLE].requests("test", 3)
+        found.append(session.run(receiver.features(tf.nest.map_structure(tf.constant, records))))
+    tf.nest.map_structure(np.testing.assert_array_equal, *found)
+
+
+@pytest.mark.parametrize("num_bytes", [2 * 4800 + 2, 3])
+def test_a_waveform_of_another_length_is_an_error(texts, num_bytes, session):
+    feature = texts.features["waveform"]
+    stored = tf.constant([b"\1\2", b"\1" * num_bytes])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="other lengths than up to 9600"):
+        session.run(images.decode_raw(stored, feature))
 
 
 def test_samples_are_fractions_of_32768(texts, session):

@@ -268,7 +268,7 @@ def test_recordings_with_classes(prepare, rows):
     examples = [{"audio": SAMPLES, "label": 0}, {"audio": SAMPLES * 1000, "label": 1}]
     raw = prepare("words", features, {"train": examples})(sample_rate=8000, max_seconds=0.5)
     (row,), (broken,) = rows(raw.splits["train"])
-    assert values(row, "waveform").tolist() == [*SAMPLES, *[0] * 2400]
+    assert values(row, "waveform").tolist() == SAMPLES.tolist()
     assert broken.reason == "its samples are not integers of 16 bits"
 
 

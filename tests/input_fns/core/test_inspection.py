@@ -17,7 +17,7 @@ from input_fns.convert.options import Options
 from input_fns.core import framing, inspection
 from input_fns.image import contact_sheet
 from input_fns.text.token_pipeline import TokenPipeline
-from tests import bert_data
+from tests import audio_data, bert_data
 from tests.input_fns.text.sources import text_data
 from tests.marks import slow
 
@@ -101,6 +101,17 @@ def test_a_record_that_does_not_fit(stripes, change, problem):
     rewrite(path, change)
     (found,) = inspection.problems(stripes, ["train"])
     assert found.startswith(f"{SHARD}, record 5 at byte {offsets(path)[5]}: {problem}")
+
+
+def test_a_recording_that_does_not_fit(tmp_path):
+    raw = audio_data.write_folder(tmp_path / "raw", 5)
+    data = audio_data.prepare("audio_folder", raw, tmp_path / "data", validation_fraction=0.0)
+    assert not list(inspection.problems(data, ["train"]))
+    (path,) = data.files("train")
+    for num_bytes in (9602, 801):
+        rewrite(path, lambda f: f["waveform"].bytes_list.value.__setitem__(0, b"1" * num_bytes))  # noqa: B023
+        (found,) = inspection.problems(data, ["train"])
+        assert found.endswith(f"'waveform' has {num_bytes} bytes instead of up to 9600")
 
 
 def test_an_image_that_cannot_be_decoded(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 
 import numpy as np
 import pytest
@@ -41,11 +42,23 @@ def test_classes_are_folders_and_rows_hold_16_bit_samples(read, rows, folder):
     assert not broken
     for row in good:
         content = (folder / row.name).read_bytes()
-        waveform = np.frombuffer(row.values["waveform"], "<i2")
+        assert row.values["waveform"] == content[44:]  # without padding
         (size,) = np.frombuffer(row.values["num_samples"], "<i4")
+        assert 800 <= size == len(content[44:]) // 2 < 2400
+        waveform = row.features["waveform"].to_array(row.values["waveform"])
         assert waveform.shape == (2400,)
-        assert waveform[:size].tobytes() == content[44:]
         assert not waveform[size:].any()
+
+
+def test_the_size_of_a_split_is_that_of_some_of_its_rows(read, rows, folder):
+    split = read("audio_folder", source=folder, **SHORT).splits["train"]
+    good, _ = rows(split)
+    assert split.num_bytes == sum(sum(map(len, row.values.values())) for row in good)
+    for path in split.paths[1:]:
+        pathlib.Path(path).unlink()
+    assert split.num_bytes == 10 * sum(map(len, good[0].values.values()))
+    pathlib.Path(split.paths[0]).unlink()
+    assert split.num_bytes == 10 * (2 * 2400 + 4)  # without a recording: that of the longest
 
 
 def test_stereo_is_mixed_and_other_rates_are_resampled(read, rows, tmp_path):

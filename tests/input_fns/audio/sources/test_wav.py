@@ -16,7 +16,8 @@ FORMATS = [(8, False), (16, False), (24, False), (32, False), (32, True), (64, T
 
 def decode(content):
     header = wav.read_header(content, len(content))
-    return wav.decode(content[header.offset : header.end], header)
+    samples = wav.decode(content[header.offset : header.end], header)
+    return samples / 2.0**15 if samples.dtype == np.int16 else samples
 
 
 @pytest.mark.parametrize(("bits", "is_float"), FORMATS)

@@ -1,4 +1,4 @@
-"""Arrays in files that many tasks use: a task carries the path, and a process maps the content."""
+"""Arrays in files that many tasks use: a task carries the path, and a process reads the content."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import google_crc32c
 import numpy as np
@@ -81,6 +81,39 @@ def _opened(path):
         shutil.copyfileobj(file, copy)
     copy.flush()
     return copy
+
+
+@dataclasses.dataclass(frozen=True)
+class SharedRows:
+    """Rows of different lengths, such as the tokens of texts, in a shared array.
+
+    Attributes:
+      values: the rows, one after the other: `[values]`.
+      begins: where each begins, int64 `[rows]`.
+      lengths: number of values of each, int32 `[rows]`.
+    """
+
+    values: SharedArray
+    begins: np.ndarray
+    lengths: np.ndarray
+
+    @classmethod
+    def of(cls, values: SharedArray, lengths: np.ndarray) -> SharedRows:
+        """Returns all rows of an array."""
+        return cls(values, np.cumsum(lengths, dtype=np.int64) - lengths, lengths.astype(np.int32))
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, indices: Sequence[int] | slice) -> SharedRows:
+        return dataclasses.replace(self, begins=self.begins[indices], lengths=self.lengths[indices])
+
+    def joined(self) -> np.ndarray:
+        """Returns the values of all rows, one after the other."""
+        ends = self.begins + self.lengths
+        if np.array_equal(self.begins[1:], ends[:-1]):
+            return self.values.read(int(self.begins[0]), int(ends[-1]))
+        return np.concatenate([self.values.read(*row) for row in zip(self.begins, ends)])
 
 
 # A worker process gets a new `SharedArray` with each task.

@@ -6,12 +6,14 @@ import dataclasses
 import functools
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
 
 from input_fns import DataError, dataset_info
 from input_fns.convert.options import Options
 from input_fns.convert.runners import Runner
-from input_fns.convert.source import RawDataset, content_name
+from input_fns.convert.source import RawDataset, chosen, content_name
 from input_fns.text import wordpiece
 from input_fns.text.wordpiece import WordPieceTokenizer
 from input_fns.text.wordpiece_kind import WordPiece, WordPieceSplit
@@ -96,6 +98,15 @@ def parts(texts: Iterable[str]) -> Iterator[list[str]]:
             some, size = [], 0
     if some:
         yield some
+
+
+def row_parts(columns: Sequence[Sequence[str]]) -> Iterator[tuple[Sequence[str], ...]]:
+    """Yields rows of columns of texts in parts as `parts`."""
+    sizes = (np.fromiter(map(len, column), np.int64, len(column)) for column in columns)
+    part_of = np.cumsum(sum(sizes)) // _PART_CHARACTERS
+    bounds = [0, *(np.flatnonzero(np.diff(part_of)) + 1).tolist(), len(part_of)]
+    for begin, end in zip(bounds, bounds[1:]):
+        yield chosen(tuple(columns), slice(begin, end))
 
 
 def _vocabulary_file(options):

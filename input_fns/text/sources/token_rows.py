@@ -11,19 +11,22 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from input_fns.convert.options import Options
 from input_fns.convert.runners import Runner
-from input_fns.convert.source import RawDataset, RawSplit, Row, numbered
+from input_fns.convert.shared_array import SharedArray, SharedRows
+from input_fns.convert.source import RawDataset, RawSplit, Row, Rows, numbered
 from input_fns.dataset_info import Feature
 from input_fns.text import wordpiece
 from input_fns.text.sources import bert_vocabulary
 from input_fns.text.wordpiece import WordPieceTokenizer
 from input_fns.text.wordpiece_kind import WordPieceSplit
+
+_BLOCK_TOKENS = 2**19
 
 
 class StoredTokens(NamedTuple):
@@ -79,7 +82,8 @@ class RawTokenRows(RawSplit):
     """A split of rows of ids.
 
     Attributes:
-      sides: token ids of the texts, truncated, and of the second texts.
+      ids: token ids of each row, truncated: of its text, then of its second text.
+      lengths: number of ids of each text, int32 `[size, 1]`, of pairs `[size, 2]`.
       tokens: of the vocabulary.
       max_length: tokens per row.
       labels: classes, int64 `[size]`, or None.
@@ -87,9 +91,10 @@ class RawTokenRows(RawSplit):
       has_labels: see `RawTexts`.
     """
 
-    KEYS = ("sides", "labels", "scores")
+    KEYS = ("ids", "lengths", "labels", "scores")
 
-    sides: tuple[list[np.ndarray], ...]
+    ids: SharedRows
+    lengths: np.ndarray
     tokens: StoredTokens
     max_length: int
     labels: np.ndarray | None = None
@@ -101,17 +106,26 @@ class RawTokenRows(RawSplit):
         """Bytes of ids, mask and segments."""
         return len(self) * self.max_length * (np.dtype(self.tokens.dtype).itemsize + 2)
 
-    def __len__(self) -> int:
-        return len(self.sides[0])
-
     def read(self, i: int) -> Row:
         """Returns the row of a text or a pair."""
+        return next(iter(next(self.part(i, i + 1).blocks())))
+
+    def __iter__(self) -> Iterator[Row]:
+        for rows in self.blocks():
+            yield from rows
+
+    def blocks(self) -> Iterator[Rows]:
+        """Yields all rows."""
         features = row_features(self.tokens, self.max_length)
-        values = row_values([side[i] for side in self.sides], self.tokens, self.max_length)
         if self.scores is not None:
             features["score"] = Feature("raw", "float32", ())
-            values["score"] = self.scores[i].astype("<f4").tobytes()
-        return Row(values, features)
+        at_once = max(1, _BLOCK_TOKENS // self.max_length)
+        for begin in range(0, len(self), at_once):
+            some = self.part(begin, begin + at_once)
+            values = block_values(some.ids.joined(), some.lengths, self.tokens, self.max_length)
+            if self.scores is not None:
+                values["score"] = some.scores.astype("<f4")
+            yield Rows(values, features, some.labels)
 
 
 def row_features(tokens: StoredTokens, max_length: int) -> dict[str, Feature]:
@@ -140,6 +154,38 @@ def row_values(
     }
 
 
+def block_values(
+    ids: np.ndarray, lengths: np.ndarray, tokens: StoredTokens, max_length: int
+) -> dict[str, np.ndarray]:
+    """Returns the values of several rows, each as `row_values`.
+
+    Args:
+      ids: token ids of all texts, one after the other.
+      lengths: number of ids of the texts of each row, `[rows, texts]`.
+      tokens: of the vocabulary.
+      max_length: tokens per row.
+
+    Returns:
+      `{feature: array [rows, max_length]}`, little-endian.
+    """
+    place, dtype = np.arange(max_length), np.dtype(tokens.dtype).newbyteorder("<")
+    found = np.full([len(lengths), max_length], tokens.pad_id, dtype)
+    segments = np.zeros(found.shape, np.uint8)
+    is_text = np.zeros(found.shape, bool)
+    found[:, 0], end = tokens.cls_id, np.ones([len(lengths), 1], np.int64)
+    for segment, length in enumerate(lengths.T):
+        start, end = end, end + length[:, None] + 1
+        is_text |= (place >= start) & (place < end - 1)
+        segments[(place >= start) & (place < end)] = segment
+        np.put_along_axis(found, end - 1, tokens.sep_id, axis=1)
+    found[is_text] = ids
+    return {
+        "input_ids": found,
+        "input_mask": (place < end).astype(np.uint8),
+        "segment_ids": segments,
+    }
+
+
 def encode(
     raw: RawDataset, options: Options, progress: Callable[[str], None], runner: Runner
 ) -> RawDataset:
@@ -155,7 +201,9 @@ def encode(
       DataError: the vocabulary is invalid, or cannot be learnt.
     """
     train = raw.splits.get("train")
-    texts = train and bert_vocabulary.parts(text for side in train.texts for text in side)
+    texts = train and (
+        some for side in train.texts for (some,) in bert_vocabulary.row_parts((side,))
+    )
     tokenizer = bert_vocabulary.tokenizer_from_options(options, texts, progress, runner)
     splits, described = {}, {}
     for name, split in raw.splits.items():
@@ -164,7 +212,7 @@ def encode(
         progress(f"{name}: {described[name].describe(len(splits[name]), options.max_length)}")
         if not split.has_labels:
             progress(f"{name}: no labels, so only --mode=predict can use it")
-        num_empty = sum(not all(map(len, row)) for row in zip(*splits[name].sides))
+        num_empty = int((splits[name].lengths == 0).any(axis=1).sum())
         if num_empty:
             progress(f"{name}: {num_empty} of them without tokens, such as of invisible characters")
     return bert_vocabulary.with_vocabulary(
@@ -203,28 +251,53 @@ def truncated_lengths(first: int, second: int, room: int) -> tuple[int, int]:
 
 
 def _encode_split(split: RawTexts, tokenizer, options, left_out, runner):
-    sides = [encode_all(tokenizer, texts, runner) for texts in split.texts]
-    room = options.max_length - 1 - len(sides)
-    num_truncated = num_tokens = 0
-    for number, row in enumerate(zip(*sides)):
-        lengths = [len(ids) for ids in row]
-        kept = [min(lengths[0], room)]
-        if len(row) == 2:
-            kept = truncated_lengths(*lengths, room)
-        num_truncated += sum(kept) < sum(lengths)
-        num_tokens += sum(kept) + 1 + len(sides)
-        for side, length in zip(sides, kept):
-            side[number] = _truncated(side[number], length, options.truncate)
+    encode_rows = functools.partial(
+        _encode_rows, tokenizer, options.max_length - 1 - len(split.texts), options.truncate
+    )
+    lengths, num_truncated = [], 0
+
+    def ids():
+        nonlocal num_truncated
+        for of_part, lengths_of_part, truncated in runner.apply(
+            encode_rows, bert_vocabulary.row_parts(split.texts)
+        ):
+            lengths.append(lengths_of_part)
+            num_truncated += truncated
+            yield of_part
+
+    shared = SharedArray.write(runner.folder, ids())
+    lengths = np.concatenate(lengths)
+    num_tokens = int(lengths.sum()) + len(split) * (1 + len(split.texts))
     described = WordPieceSplit(
         len(split) + sum(left_out.values()), num_tokens, num_truncated, left_out
     )
-    values = split.labels, split.scores, split.has_labels
-    tokens = StoredTokens.of(tokenizer)
-    return RawTokenRows(tuple(sides), tokens, options.max_length, *values), described
+    rows = RawTokenRows(
+        SharedRows.of(shared, lengths.sum(axis=1)),
+        lengths,
+        StoredTokens.of(tokenizer),
+        options.max_length,
+        split.labels,
+        split.scores,
+        split.has_labels,
+    )
+    return rows, described
+
+
+def _encode_rows(tokenizer, room, truncate, texts):
+    """Returns the joined ids of some rows, the lengths `[rows, texts]`, and how many are cut."""
+    ids, lengths, num_truncated = [], [], 0
+    for row in zip(*(tokenizer.encode_ids(of_side) for of_side in texts)):
+        whole = tuple(map(len, row))
+        kept = truncated_lengths(*whole, room) if len(row) == 2 else (min(whole[0], room),)
+        num_truncated += kept != whole
+        lengths.append(kept)
+        for text, length in zip(row, kept):
+            ids += _truncated(text, length, truncate)
+    return np.array(ids, tokenizer.dtype), np.array(lengths, np.int32), num_truncated
 
 
 def _truncated(ids, length, truncate):
     if len(ids) <= length:
         return ids
     head = wordpiece.head_length(length, truncate)
-    return np.concatenate([ids[:head], ids[len(ids) - length + head :]])
+    return ids[:head] + ids[len(ids) - length + head :]

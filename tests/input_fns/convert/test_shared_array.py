@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from input_fns.convert.fingerprint import Fingerprints
-from input_fns.convert.shared_array import SharedArray
+from input_fns.convert.shared_array import SharedArray, SharedRows
 
 BLOCKS = np.arange(14, dtype="<u4").reshape(7, 2), np.full([3, 2], 5, "<u4")
 
@@ -24,6 +24,15 @@ def test_some_elements_are_read_without_a_map(tmp_path):
     shared = SharedArray.write(str(tmp_path), BLOCKS)
     np.testing.assert_array_equal(shared.read(5, 8), np.concatenate(BLOCKS)[5:8])
     assert shared.read(3, 3).shape == (0, 2)
+
+
+def test_rows_have_different_lengths_and_are_read_in_any_order(tmp_path):
+    values = SharedArray.write(str(tmp_path), [np.arange(9, dtype="<u2")])
+    rows = SharedRows.of(values, np.array([2, 0, 4, 3]))
+    assert len(rows) == 4
+    np.testing.assert_array_equal(rows[2:].joined(), [2, 3, 4, 5, 6, 7, 8])
+    np.testing.assert_array_equal(rows[np.array([3, 1, 0])].joined(), [6, 7, 8, 0, 1])
+    assert len(pickle.dumps(rows[1:3])) < 700
 
 
 def test_an_array_without_elements(tmp_path):

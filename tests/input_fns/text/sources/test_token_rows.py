@@ -39,6 +39,16 @@ def test_a_pair_has_two_segments():
     assert list(values["input_mask"]) == [1, 1, 1, 1, 1, 1, 0, 0]
 
 
+def test_a_block_has_the_values_of_its_rows():
+    pairs = [([7, 8], [9]), ([], [5, 6, 7]), ([1, 2, 3], []), ([], [])]
+    ids = np.array([token for pair in pairs for text in pair for token in text], np.uint16)
+    lengths = np.array([list(map(len, pair)) for pair in pairs])
+    block = token_rows.block_values(ids, lengths, TOKENIZER, 8)
+    for i, pair in enumerate(pairs):
+        row = {name: values[i].tobytes() for name, values in block.items()}
+        assert row == token_rows.row_values([np.array(text) for text in pair], TOKENIZER, 8)
+
+
 @pytest.fixture
 def table(tmp_path):
     """A function that reads rows of (text, label) as text_files."""

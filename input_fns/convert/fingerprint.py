@@ -57,7 +57,10 @@ class Fingerprints:
         return self._known[id(value)][1]
 
     def _feed(self, feed, value):
-        if isinstance(value, str):
+        compared = _compared_fields(type(value))
+        if compared is not None:
+            self._feed(feed, [type(value), *(getattr(value, name) for name in compared)])
+        elif isinstance(value, str):
             below = _below(value, self._root)
             value = value if below is None else f"/{below}"
             value = value.encode("utf-8", "surrogatepass")
@@ -84,9 +87,6 @@ class Fingerprints:
             if "<" in value.__qualname__:
                 raise TypeError(f"{value!r} cannot be pickled")
             feed(f"global {value.__module__}.{value.__qualname__};".encode())
-        elif dataclasses.is_dataclass(value):
-            fields = [getattr(value, e.name) for e in dataclasses.fields(value) if e.compare]
-            self._feed(feed, [type(value), *fields])
         else:
             reduce = copyreg.dispatch_table.get(type(value))
             reduced = reduce(value) if reduce else value.__reduce_ex__(4)
@@ -95,6 +95,14 @@ class Fingerprints:
             function, arguments, state, *contents = (*reduced, None, None, None)[:5]
             contents = [list(each) for each in contents if each is not None]
             self._feed(feed, [function, arguments, state, contents])
+
+
+@functools.cache
+def _compared_fields(cls):
+    """Returns the names of the fields of a dataclass that are compared; None for another class."""
+    if not dataclasses.is_dataclass(cls):
+        return None
+    return [each.name for each in dataclasses.fields(cls) if each.compare]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -239,10 +239,11 @@ def loads(
 
 
 def _object(pairs):
-    twice = names.repeated(key for key, _ in pairs)
-    if twice:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        twice = names.repeated(key for key, _ in pairs)
         raise DataError(f"the key {_shown(twice[0])} is repeated")
-    return dict(pairs)
+    return value
 
 
 def _parse_int(digits):

@@ -18,12 +18,14 @@ from input_fns.convert.files import read_text
 from input_fns.convert.loose_values import Identifier, boolean, identifier, integral, number
 from input_fns.core.json_fields import Fields, loads, mapping
 from input_fns.dataset_info import LeftOut
+from input_fns.image.sources import coco_masks
 
 NO_IMAGE = "annotations of an image that is not in the JSON"
 REPEATED, SAME_ID = "annotations that occur twice", "with the id of another one"
 REPEATED_IMAGE = "images that occur twice in the JSON"
 NO_CATEGORY = "annotations of a category that is not in the JSON"
 _MAX_SIDE = 2**31 - 1
+_NO_SEGMENTATION = coco_masks.pack(None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,14 +54,14 @@ class Annotation:
       box: x, y, width, height, maybe not finite; () if it is invalid, None without a box.
       area: area of the object, maybe not finite; None if unknown.
       is_crowd: whether it is a group of objects.
-      segmentation: as in the file, not checked; None for none.
+      segmentation: as in the file, not checked; see `coco_masks.pack`.
     """
 
     category_id: Identifier
     box: tuple[float, ...] | None
     area: float | None
     is_crowd: bool
-    segmentation: Any
+    segmentation: bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +111,7 @@ def read(path: str, keep_masks: bool) -> Instances:
     """
     try:
         text = read_text(path)
-        content = loads(text, is_strict=False, change=None if keep_masks else _drop)
+        content = loads(text, is_strict=False, change=_pack if keep_masks else _drop)
         del text
         _require_lists(content)
         return _parse(path, Fields(content, ""))
@@ -135,6 +137,12 @@ def _require_lists(content):
 
 def _drop(value):
     value.pop("segmentation", None)
+    return value
+
+
+def _pack(value):
+    if "segmentation" in value:
+        value["segmentation"] = coco_masks.pack(value["segmentation"])
     return value
 
 
@@ -256,7 +264,7 @@ def _annotation(value, known, image_ids):
         box=_box(value.get("bbox")),
         area=number(value.get("area")),
         is_crowd=is_crowd,
-        segmentation=value.get("segmentation"),
+        segmentation=value.get("segmentation", _NO_SEGMENTATION),
     )
     return image, identifier(value.get("id")), found
 
@@ -275,10 +283,16 @@ def _group(found, left_out):
     for place, (image_id, key, annotation) in found:
         if key is not None:
             first = seen.setdefault(key, (image_id, annotation))
-            if first[1] is not annotation and first == (image_id, annotation):
+            if first[1] is not annotation and _unpacked(*first) == _unpacked(image_id, annotation):
                 left_out.add(REPEATED, place)
                 continue
             if first[1] is not annotation:
                 corrected[image_id][SAME_ID] += 1
         objects[image_id].append(annotation)
     return dict(objects), dict(corrected)
+
+
+def _unpacked(image_id, annotation):
+    """Returns what two annotations are compared by: 1 and 1.0 are equal, but not as bytes."""
+    segmentation = coco_masks.unpack(annotation.segmentation)
+    return image_id, dataclasses.replace(annotation, segmentation=segmentation)

@@ -7,6 +7,7 @@ Imports no TensorFlow: it runs in many worker processes.
 from __future__ import annotations
 
 import dataclasses
+import marshal
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -35,12 +36,12 @@ class Object:
       label: class.
       is_crowd: whether its pixels are ignored.
       segmentation: list of polygons `[x0, y0, x1, y1, ...]`, or run lengths `{"size", "counts"}`;
-        not checked.
+        not checked; see `pack`.
     """
 
     label: int
     is_crowd: bool
-    segmentation: Any
+    segmentation: bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +59,16 @@ class Objects:
     notes: Notes
 
 
+def pack(segmentation: Any) -> bytes:
+    """Returns a value of JSON as bytes, a third of its memory, for worker processes to unpack."""
+    return marshal.dumps(segmentation, 2)  # version 2: equal values have equal bytes
+
+
+def unpack(segmentation: bytes) -> Any:
+    """Returns the value that `pack` was given."""
+    return marshal.loads(segmentation)
+
+
 def draw(objects: Objects, size: tuple[int, int], notes: Notes) -> np.ndarray:
     """Returns the class of each pixel, uint8 `[height, width]`; class 0 is the background.
 
@@ -73,72 +84,88 @@ def draw(objects: Objects, size: tuple[int, int], notes: Notes) -> np.ndarray:
     """
     notes.corrected.update(objects.notes.corrected)
     notes.left_out.update(objects.notes.left_out)
-    shapes = []
+    found, shapes = [], []
     for each in objects.found:
-        shape = _shape(each.segmentation, size, notes)
-        if shape is not None and not _area(shape):
+        segmentation = unpack(each.segmentation)
+        if isinstance(segmentation, dict) and segmentation:
+            shape = _run_lengths(segmentation, size)
+        else:
+            shape = _encode(segmentation, size, notes)
+        if shape is not None:
+            found.append(each)
+            shapes.append(shape)
+    texts = iter(_decompress([shape for shape in shapes if isinstance(shape, bytes)]))
+    to_draw = []
+    for each, shape in zip(found, shapes):
+        counts = next(texts) if isinstance(shape, bytes) else shape
+        area = int(counts[1::2].sum())
+        if area:
+            to_draw.append((not each.is_crowd, -area, each, np.cumsum(counts)))
+        else:
             notes.left_out[NO_PIXEL] += 1
-        elif shape is not None:
-            shapes.append((each, shape))
     columns = np.zeros(math.prod(size), np.uint8)  # one after the other, as run lengths are
     # Run by run: an image may have thousands of objects and 10^8 pixels.
-    for each, counts in sorted(shapes, key=lambda shape: (not shape[0].is_crowd, -_area(shape[1]))):
-        _paint(columns, counts, IGNORED_CLASS if each.is_crowd else each.label)
+    for *_, each, bounds in sorted(to_draw, key=lambda one: one[:2]):
+        value = IGNORED_CLASS if each.is_crowd else each.label
+        for start, end in zip(bounds[::2].tolist(), bounds[1::2].tolist()):
+            columns[start:end] = value
     return np.ascontiguousarray(columns.reshape(size[::-1]).T)
 
 
-def _area(counts):
-    return int(counts[1::2].sum())
-
-
-def _paint(columns, counts, value):
-    """Sets the runs of ones."""
-    bounds = np.cumsum(counts)
-    for start, end in zip(bounds[::2].data, bounds[1::2].data):
-        columns[start:end] = value
-
-
-def _shape(segmentation, size, notes):
-    """Returns the run lengths of an object, int64 `[runs]`; None without a valid shape."""
-    if isinstance(segmentation, dict) and segmentation:
-        return _run_lengths(segmentation, size)
+def _encode(segmentation, size, notes):
+    """Returns the pixels of polygons as COCO's string; None without a valid one."""
     polygons, is_whole = _polygons(segmentation)
     if not polygons:
         notes.left_out[NO_MASK] += 1
         return None
-    if not all(np.isfinite(polygon).all() for polygon in polygons):
+    if not all(all(map(math.isfinite, polygon)) for polygon in polygons):
         notes.left_out[NOT_FINITE] += 1
         return None
-    if max(polygon.max() for polygon in polygons) <= 1:
+    if max(map(max, polygons)) <= 1:
         notes.left_out[FRACTIONS] += 1
         return None
     if not is_whole:
         notes.corrected[BAD_PART] += 1
     height, width = size
-    inside = [np.clip(polygon, 0, (width, height)) for polygon in polygons]
-    if any((a != b).any() for a, b in zip(inside, polygons)):
+    inside = [_clipped(polygon, size) for polygon in polygons]
+    if any(a is not b for a, b in zip(inside, polygons)):
         notes.corrected[CLIPPED] += 1
-    if sum(map(_num_steps, inside)) > _MAX_STEPS:
+    if _is_too_long(inside, size):
         notes.left_out[TOO_LONG] += 1
         return None
     from pycocotools import mask as coco_mask  # an optional dependency
 
-    points = [polygon.ravel().tolist() for polygon in inside]
-    encoded = coco_mask.frPyObjects(points, height, width)
+    encoded = coco_mask.frPyObjects(inside, height, width)
     while len(encoded) > 1:  # in groups: one by one takes quadratic time
         groups = range(0, len(encoded), _MERGED)
         encoded = [coco_mask.merge(encoded[i : i + _MERGED]) for i in groups]
-    return _decompress(encoded[0]["counts"])
+    return encoded[0]["counts"]
 
 
-def _num_steps(polygon):
-    """Returns the number of points that pycocotools makes of a polygon `[points, 2]`."""
-    sides = np.abs(np.diff(polygon, axis=0, append=polygon[:1])).max(axis=1)
-    return _STEPS_PER_PIXEL * sides.sum() + len(polygon)
+def _clipped(polygon, size):
+    """Returns a polygon inside of the image: the same object if it is."""
+    xs, ys = polygon[::2], polygon[1::2]
+    height, width = size
+    if min(xs) >= 0 and min(ys) >= 0 and max(xs) <= width and max(ys) <= height:
+        return polygon
+    points = np.array(polygon, np.float64).reshape(-1, 2)
+    return np.clip(points, 0, (width, height)).ravel().tolist()
+
+
+def _is_too_long(polygons, size):
+    """Whether pycocotools would make more than `_MAX_STEPS` points of polygons in an image."""
+    if sum(map(len, polygons)) // 2 * (_STEPS_PER_PIXEL * max(size) + 1) <= _MAX_STEPS:
+        return False
+    steps = 0
+    for polygon in polygons:
+        points = np.array(polygon).reshape(-1, 2)
+        sides = np.abs(np.diff(points, axis=0, append=points[:1])).max(axis=1)
+        steps += _STEPS_PER_PIXEL * sides.sum() + len(points)
+    return steps > _MAX_STEPS
 
 
 def _polygons(value):
-    """Returns the polygons of an object, float64 `[points, 2]`, and whether all are valid.
+    """Returns the polygons of an object, lists x0, y0, x1, y1, ..., and whether all are valid.
 
     Besides a list of polygons `[x0, y0, x1, y1, ...]`, one polygon is valid, and points `[x, y]`
     in a polygon: COCO has no polygons of one point.
@@ -158,14 +185,18 @@ def _has_points(value):
 
 
 def _polygon(value):
-    """Returns at least three points `[points, 2]` of numbers; None for anything else."""
+    """Returns the numbers of at least three points, as a list; None for anything else."""
     if isinstance(value, (list, tuple)) and _has_points(value):
         value = [x for point in value for x in point]
     if not isinstance(value, (list, tuple)) or len(value) < 6 or len(value) % 2:
         return None
+    types = set(map(type, value))
+    if types == {float}:
+        return value
+    if not types <= {int, float, bool, str} or any("_" in v for v in value if isinstance(v, str)):
+        return None
     try:
-        is_valid = all(isinstance(v, (int, float, str)) for v in value) and "_" not in str(value)
-        return np.array([float(v) for v in value]).reshape(-1, 2) if is_valid else None
+        return list(map(float, value))
     except (ValueError, OverflowError):
         return None
 
@@ -186,7 +217,7 @@ def _run_lengths(rle, size):
     counts = rle.get("counts")
     num_pixels = math.prod(size)
     if isinstance(counts, str):
-        counts = _decompress(counts.encode(errors="replace"))
+        (counts,) = _decompress([counts.encode(errors="replace")])
     elif isinstance(counts, list) and set(map(type, counts)) <= {int, float}:
         # An integer may be above all floats.
         counts = np.array([max(-1, min(count, num_pixels + 1)) for count in counts], np.float64)
@@ -198,22 +229,27 @@ def _run_lengths(rle, size):
     return counts.astype(np.int64)
 
 
-def _decompress(text):
-    """Returns the run lengths of COCO's string, int64 `[runs]`, maybe negative.
+def _decompress(texts):
+    """Returns the run lengths of each of COCO's strings, int64 `[runs]`, maybe negative.
 
     It is LEB128 of 5 bits in a character, differences to the last but one. Source: rleFrString in
     maskApi.c of pycocotools.
     """
-    bits = np.frombuffer(text, np.uint8).astype(np.int64) - 48
+    if not texts:
+        return []
+    ends = np.cumsum(list(map(len, texts)))
+    bits = np.frombuffer(b"".join(texts), np.uint8).astype(np.int64) - 48
     lasts = np.flatnonzero(bits & 32 == 0)
     firsts = np.append(0, lasts[:-1] + 1)
     if not ((bits >= 0) & (bits < 64)).all() or (lasts - firsts >= _MAX_CHARACTERS).any():
         raise ValueError("a string of run lengths that is not COCO's")
-    if not len(bits) or lasts[-1:].tolist() != [len(bits) - 1]:
+    if not all(texts) or (bits[ends - 1] & 32).any():
         raise ValueError("a string of run lengths that ends too early")
     places = np.arange(len(bits)) - np.repeat(firsts, lasts - firsts + 1)
     counts = np.add.reduceat((bits & 31) << 5 * places, firsts)
     counts -= (bits[lasts] & 16) << 1 + 5 * (lasts - firsts)  # the sign
-    for first in (1, 2):
-        counts[first::2] = np.cumsum(counts[first::2])
-    return counts
+    found = np.split(counts, np.searchsorted(lasts, ends[:-1]))
+    for each in found:
+        for first in (1, 2):
+            each[first::2] = np.cumsum(each[first::2])
+    return found

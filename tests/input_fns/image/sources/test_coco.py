@@ -642,7 +642,9 @@ def test_json_of_labelme_is_named(read, shapes):
 
 def drawn(*objects, size=(9, 12)):
     notes = Notes()
-    found = [coco_masks.Object(label, crowd, shape) for label, crowd, shape in objects]
+    found = [
+        coco_masks.Object(label, crowd, coco_masks.pack(shape)) for label, crowd, shape in objects
+    ]
     return coco_masks.draw(coco_masks.Objects(size, found, Notes()), size, notes), notes
 
 

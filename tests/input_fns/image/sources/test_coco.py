@@ -235,6 +235,18 @@ def test_an_annotation_that_occurs_twice_is_left_out(read_boxes, change):
     assert raw.left_out.counts == {coco_json.REPEATED: 1}
 
 
+def test_an_annotation_that_occurs_twice_may_have_other_types_of_numbers(read, shapes, change):
+    def edit(content):
+        box = {"image_id": 5, "category_id": 3, "bbox": [1, 1, 5, 5], "area": 25, "id": 999}
+        content["annotations"] += [
+            {**box, "segmentation": [[1, 1, 6, 1, 6, last]]} for last in (6, 6.0, 7)
+        ]
+
+    change(edit)
+    raw = read("coco", source=shapes, task="segmentation")
+    assert raw.left_out.counts == {coco_json.REPEATED: 1}
+
+
 def test_another_annotation_with_the_same_id_is_kept_and_counted(read_boxes, change):
     change(lambda content: add_box(content, [1, 1, 5, 5], id=1))
     _, _, notes = read_boxes()

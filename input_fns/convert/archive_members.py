@@ -32,24 +32,26 @@ class Member(str):
       archive: path of the archive, local or gs://.
       offset: where its bytes begin in a tar, or its header in a zip.
       size: number of its bytes in the archive, compressed or not.
+      copy: path of the decompressed archive, a temporary file; "" if it is not compressed.
     """
 
     archive: str
     offset: int
     size: int
+    copy: str
 
-    def __new__(cls, path: str, archive: str, offset: int, size: int):
+    def __new__(cls, path: str, archive: str, offset: int, size: int, copy: str = ""):
         """Takes the path and the attributes."""
         self = super().__new__(cls, path)
-        self.archive, self.offset, self.size = archive, offset, size
+        self.archive, self.offset, self.size, self.copy = archive, offset, size, copy
         return self
 
     def __reduce__(self):
-        return Member, (str(self), self.archive, self.offset, self.size)
+        return Member, (str(self), self.archive, self.offset, self.size, self.copy)
 
 
 class MemberFile:
-    """The content of a file in an archive, which is read once, from its start.
+    """The content of a file in an archive: in a zip it is read once, from its start.
 
     A wrong checksum of a zip is found when the end is read.
     """
@@ -60,7 +62,7 @@ class MemberFile:
         Raises:
           MemberError: the header is not valid.
         """
-        self._file, self._left = file, member.size
+        self._file, self._member, self._left = file, member, member.size
         self._inflate, self._crc = None, None
         file.seek(member.offset)
         if member.archive.lower().endswith(".zip"):
@@ -85,6 +87,11 @@ class MemberFile:
         # Where the checksum is, if it is not in the header.
         end = member.offset + _LOCAL.size + sum(sizes) + member.size
         self._descriptor = end if flags & _HAS_DESCRIPTOR else None
+
+    def seek(self, place: int) -> None:
+        """Moves to a byte of a file in a tar."""
+        self._file.seek(self._member.offset + place)
+        self._left = max(0, self._member.size - place)
 
     def read(self, size: int = -1) -> bytes:
         """Returns the next bytes, as many as asked for; all if `size` is negative.

@@ -89,7 +89,7 @@ def open_file(path: str):
         return io.BytesIO(path.data)
     record(path)
     if isinstance(path, Member):
-        return MemberFile(files.open_bytes(path.archive), path)
+        return MemberFile(files.open_bytes(path.copy or path.archive), path)
     if not names.is_remote(path) and not os.path.isfile(path) and os.path.exists(path):
         raise OSError("it is not a file")  # such as a pipe, which never ends
     return files.open_bytes(path)

@@ -4,7 +4,8 @@ SOURCE is such a file, or a folder with train.txt or train.tsv and maybe validat
 with a file for each of consecutive days, day_0.gz, day_1.gz, ... of the terabyte logs; also .gz or
 .xz. The label is 1 for a click. Integers and categories may be empty; a category is 8 hexadecimal
 digits. A file of another split may have no labels, as test.txt of the Kaggle contest (Display
-Advertising Challenge): it can only be predicted.
+Advertising Challenge): it can only be predicted. SOURCE may be dac.tar.gz of this contest, or a
+folder with it.
 
 Split: rows are in the order of time, so of a single file the last rows are in "test", the rows
 before them in "validation", and the others in "train". By default each of both has 1/14 of the
@@ -102,7 +103,7 @@ def read(options: Options, runner: Runner) -> RawDataset:
             f"row of missing values and a vocabulary. Use at least {options.hash_rows + 2}"
         )
     left_out = LeftOut()
-    paths = criteo_files.find_paths(options, left_out)
+    paths = criteo_files.find_paths(options, left_out, runner)
     unlabelled = criteo_files.find_unlabelled(paths)
     logs, runs = criteo_counts.count(paths, unlabelled, runner)
     sizes = {split: [file.size for file in log.files] for split, log in logs.items()}

@@ -16,7 +16,6 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from common import folders
 from input_fns.convert import files
 from input_fns.convert.runners import Runner
 from input_fns.convert.shared_array import SharedArray
@@ -141,7 +140,7 @@ def _parts(paths, unlabelled):
         for number, path in enumerate(of_split):
             cuts, begins = is_cut(path), [0]
             if cuts:
-                begins = [0, *range(_PART_BYTES, folders.num_bytes(path), _PART_BYTES)]
+                begins = [0, *range(_PART_BYTES, files.num_bytes(path), _PART_BYTES)]
             for begin, end in zip(begins, [*begins[1:], None]):
                 yield Part(split, number, path, begin, end, cuts, split not in unlabelled)
 

@@ -13,12 +13,13 @@ from input_fns import DataError
 from input_fns.convert import inventory, split_names
 from input_fns.convert.files import PACKED, iterate_lines
 from input_fns.convert.options import Options
+from input_fns.convert.runners import Runner
 from input_fns.dataset_info import LeftOut
+from input_fns.tables.sources import criteo_archive
 from input_fns.tables.sources.criteo_rows import WIDTH
 
 _FRACTION = 1 / 14
 _EXTENSIONS = (".txt", ".tsv")
-_ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")  # of Kaggle
 _DAY = re.compile(r"day_([0-9]{1,4})(\.txt|\.tsv)?(\.gz|\.xz)?")
 
 
@@ -99,26 +100,35 @@ def _split_last_day(paths, sizes):
     return {split: ("train", range(*ends)) for split, ends in splits.items()}
 
 
-def find_paths(options: Options, left_out: LeftOut) -> dict[str, list[str]]:
+def find_paths(options: Options, left_out: LeftOut, runner: Runner) -> dict[str, list[str]]:
     """Returns `{split: paths}` of --source, with "train", which may have a file for each day.
 
     Args:
       options: `source`, `split_files` and `skip` are used.
       left_out: gets the texts that are no click logs.
+      runner: see `criteo_archive`.
 
     Raises:
-      DataError: see `split_names.find_files`, there is no "train", or a day is missing.
+      DataError: see `split_names.find_files` and `criteo_archive`, there is no "train", or a day is
+        missing.
     """
     is_folder = folders.is_folder(options.source)
     days = _find_days(options) if is_folder and not options.split_files else {}
     if days:
         return {"train": [days[day] for day in sorted(days)]}
     names = inventory.names(options.source, options) if is_folder else [options.source]
-    if names and all(name.endswith(_ARCHIVES) for name in names):
-        raise DataError(
-            f"--source={options.source} is an archive, or has only archives. Unpack it, such as "
-            f"with tar -xf {os.path.basename(names[0])}, and use the folder of its train.txt"
-        )
+    archives = [name for name in names if name.endswith((*criteo_archive.ENDINGS, ".zip"))]
+    if archives and not any(_is_split(name) for name in names):
+        if options.split_files:
+            raise DataError(f"--split_files names no files in an archive. Unpack {archives[0]}")
+        if len(archives) > 1 or archives[0].endswith(".zip"):
+            raise DataError(
+                f"--source={options.source}: of archives only one is read, a .tar, .tar.gz or .tgz."
+                f" Unpack {' and '.join(map(os.path.basename, archives))}, and use the folder of "
+                "train.txt"
+            )
+        archive = os.path.join(options.source, *archives) if is_folder else options.source
+        return criteo_archive.find_paths(archive, options, _EXTENSIONS, left_out, runner)
     if not is_folder:
         return {"train": [options.source]}
     others = list(_other_texts(options))
@@ -161,13 +171,18 @@ def _find_days(options):
     return found
 
 
+def _is_split(name):
+    """Whether a name is that of a text of a split."""
+    stem, extension = split_names.stem_of(name, _EXTENSIONS)
+    return bool(extension and (split_names.split_of(stem) or split_names.split_in(stem)))
+
+
 def _other_texts(options):
     """Yields the names of texts such as readme.txt, without a split in their names."""
     for name in inventory.names(options.source, options):
-        stem, extension = split_names.stem_of(name, _EXTENSIONS)
         path = os.path.join(options.source, name)
-        has_split = split_names.split_of(stem) or split_names.split_in(stem)
-        if not extension or has_split or not folders.is_file(path):
+        extension = split_names.stem_of(name, _EXTENSIONS)[1]
+        if not extension or _is_split(name) or not folders.is_file(path):
             continue
         if _width(path) not in (WIDTH, WIDTH - 1):
             yield name

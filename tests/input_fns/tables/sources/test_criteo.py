@@ -1,6 +1,8 @@
 """Click logs of Criteo: splits, numbers, vocabularies, hashed rows."""
 
 import gzip
+import io
+import tarfile
 
 import numpy as np
 import pytest
@@ -279,8 +281,77 @@ def test_train_txt_beside_days_is_the_log(tmp_path):
     assert raw.left_out.counts == {".gz files that are not used": 2}
 
 
-def test_the_archive_of_kaggle_must_be_unpacked(tmp_path):
-    (tmp_path / "dac.tar.gz").write_bytes(b"")
-    for source in (tmp_path, tmp_path / "dac.tar.gz"):
-        with pytest.raises(DataError, match=r"Unpack it, such as with tar -xf dac.tar.gz"):
+def write_archive(path, **texts):
+    """Writes an archive with readme.txt and {stem: lines} in a folder, as Kaggle's."""
+    mode = "w:gz" if path.name.endswith("gz") else "w"
+    with tarfile.open(path, mode) as archive:
+        for stem, lines in {"readme": ["Click logs"], **texts}.items():
+            content = "".join(f"{line}\n" for line in lines).encode()
+            info = tarfile.TarInfo(f"dac/{stem}.txt")
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+
+
+@pytest.mark.parametrize("name", ["dac.tar.gz", "dac.tgz", "dac.tar"])
+def test_the_archive_of_kaggle_is_its_files(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(criteo_counts, "_PART_BYTES", 150)
+    texts = {
+        "train": [row(i % 2, [str(i)], [f"{i % 3:08x}"]) for i in range(20)],
+        "test": [row(0, [str(i)]).split("\t", 1)[1] for i in range(3)],
+    }
+    for folder in ("packed", "unpacked"):
+        (tmp_path / folder).mkdir()
+    write_archive(tmp_path / "packed" / name, **texts)
+    for stem, lines in texts.items():
+        (tmp_path / "unpacked" / f"{stem}.txt").write_text("\n".join(lines))
+    wanted = read(tmp_path / "unpacked")
+    for source in (tmp_path / "packed", tmp_path / "packed" / name):
+        found = read(source)
+        assert found.files == wanted.files
+        assert found.left_out.counts == {".txt files that are not used": 1}
+        assert list(found.splits) == ["train", "validation", "test"]
+        for split in wanted.splits:
+            assert list(found.splits[split]) == list(wanted.splits[split])
+
+
+def test_an_archive_without_train_is_an_error(tmp_path):
+    write_archive(tmp_path / "a.tar.gz", test=[row()])
+    with pytest.raises(
+        DataError, match=r"a.tar.gz has no train.txt or train.tsv, only .*dac/test.txt"
+    ):
+        read(tmp_path)
+
+
+def test_an_error_names_the_text_in_the_archive_and_its_line(tmp_path):
+    write_archive(tmp_path / "a.tar.gz", train=[row()] * 6 + ["x"])
+    with pytest.raises(DataError, match=r"dac/train.txt, line 7"):
+        read(tmp_path)
+
+
+def test_a_truncated_archive_is_named(tmp_path):
+    path = tmp_path / "a.tar.gz"
+    write_archive(path, train=[row(i % 2, [str(i)]) for i in range(500)])
+    path.write_bytes(path.read_bytes()[:-99])
+    with pytest.raises(DataError, match=r"a.tar.gz .* is not a complete gzip file"):
+        read(path)
+    path.write_bytes(gzip.compress(b"no tar" * 200))
+    with pytest.raises(DataError, match=r"a.tar.gz has no valid header of a tar at byte 0"):
+        read(path)
+
+
+def test_other_archives_must_be_unpacked(tmp_path):
+    (tmp_path / "dac.zip").write_bytes(b"")
+    for source in (tmp_path, tmp_path / "dac.zip"):
+        with pytest.raises(DataError, match=r"only one is read.* Unpack dac.zip,"):
             read(source)
+    (tmp_path / "dac.tgz").write_bytes(b"")
+    with pytest.raises(DataError, match=r"Unpack dac.tgz and dac.zip,"):
+        read(tmp_path)
+
+
+def test_a_text_hides_the_archive_beside_it(tmp_path):
+    write_archive(tmp_path / "a.tar.gz", train=[row()] * 2)
+    (tmp_path / "train.txt").write_text("\n".join([row()] * 28))
+    raw = read(tmp_path)
+    assert len(raw.splits["train"]) == 24
+    assert raw.left_out.counts == {".gz files that are not used": 1}

@@ -18,11 +18,13 @@ _SHOWN = 3
 def of_waveforms(sample: Sample) -> Iterator[Anomaly]:
     """Yields recordings that are silent, clipped, or equal."""
     sample = sample.few()
-    waveforms = _waveforms(sample)
-    count = len(waveforms)
-    absolute = [np.abs(samples.astype(np.int32)) for samples in waveforms]
-    quiet = [samples.max() < _QUIET for samples in absolute]
-    clipped = [(samples >= 2**15 - 1).mean() > _MUCH_CLIPPED for samples in absolute]
+    quiet, clipped, different = [], [], set()
+    for samples in _waveforms(sample):
+        absolute = np.abs(samples.astype(np.int32))
+        quiet.append(absolute.max() < _QUIET)
+        clipped.append((absolute >= 2**15 - 1).mean() > _MUCH_CLIPPED)
+        different.add(samples.tobytes())
+    count = len(quiet)
     for found, what in (
         (quiet, "nearly silent (-60 dB): they may be floats or integers of another scale"),
         (clipped, "clipped in over 10 % of their samples: they may be floats of another scale"),
@@ -33,9 +35,8 @@ def of_waveforms(sample: Sample) -> Iterator[Anomaly]:
                 f"{sum(found)} of {count} recordings of {sample.where} are {what}, such as "
                 f"{', '.join(examples[:_SHOWN])}",
             )
-    num_different = len({samples.tobytes() for samples in waveforms})
-    if num_different < count / 2:
-        yield Anomaly(f"only {num_different} of {count} recordings of {sample.where} differ")
+    if len(different) < count / 2:
+        yield Anomaly(f"only {len(different)} of {count} recordings of {sample.where} differ")
 
 
 def of_transcripts(sample: Sample) -> Iterator[Anomaly]:
@@ -54,6 +55,6 @@ def of_transcripts(sample: Sample) -> Iterator[Anomaly]:
 
 
 def _waveforms(sample):
-    feature, sizes = sample.data.features["waveform"], sample.values("num_samples").tolist()
-    rows = zip(sample.examples, sizes)
-    return [feature.to_array(example["waveform"])[:size] for example, size in rows]
+    """Yields the samples of each recording, int16 `[n]`, whether it is stored padded or not."""
+    for example, size in zip(sample.examples, sample.values("num_samples").tolist()):
+        yield np.frombuffer(example["waveform"], "<i2")[:size]

@@ -108,6 +108,7 @@ SOURCES = {
         "text.text_files",
         f"{_LABELS} split_files {_TABLE} {_TEXT}",
         needs="source text_columns",
+        in_parts=True,
         tasks=("classification", "regression"),
     ),
     "token_files": _source(
@@ -121,7 +122,7 @@ SOURCES = {
         **_IN_ORDER,
     ),
     "text_folder": _source("text.text_folder", f"class_names encoding {_TEXT}"),
-    "imdb": _source("text.imdb", f"encoding {_TEXT}"),
+    "imdb": _source("text.imdb", f"encoding {_TEXT}", in_parts=True),
     "trec": _source("text.trec", f"encoding {_TEXT}"),
     **{
         name: _source("text.glue", _TEXT)

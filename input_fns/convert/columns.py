@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from common.names import is_line, missing_label, normalized, one_number, sorted_labels
 from input_fns import DataError
@@ -69,8 +69,14 @@ def _key(name):
     return _NO_LETTERS.sub("", name).lower()
 
 
-def split_tables(options: Options) -> dict[str, Table]:
+def split_tables(
+    options: Options, read: Callable[[Options, str], Table] = tables.read_with
+) -> dict[str, Table]:
     """Returns `{split: table}` of the tables of --source, by their names or by --split_column.
+
+    Args:
+      options: see `split_names`; `split_column`.
+      read: reads a file.
 
     Raises:
       DataError: see `split_names.find_files` and `by_column`.
@@ -80,10 +86,10 @@ def split_tables(options: Options) -> dict[str, Table]:
             found = split_names.find_files(options, tables.EXTENSIONS)
         else:
             found = split_names.by_split(tables.named_files(options), options)
-        return {split: tables.read_with(options, path) for split, path in found.items()}
+        return {split: read(options, path) for split, path in found.items()}
     splits: dict[str, Table] = {}
     for path in tables.named_files(options).values():
-        for split, table in by_column(tables.read_with(options, path), options).items():
+        for split, table in by_column(read(options, path), options).items():
             if split in splits:
                 raise DataError(f"{splits[split].path} and {path} both have the split '{split}'")
             splits[split] = table

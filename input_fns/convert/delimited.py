@@ -6,7 +6,7 @@ import csv
 import io
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from common.names import shown
@@ -16,14 +16,14 @@ from input_fns.convert.files import iterate_lines, note, read_lines, read_text
 _SMALL_TABLE = 2**24  # values, with missing ones
 _MAX_TEXT = 2**31 - 1  # characters of a value
 # Delimiters of tables with quotes; elsewhere, as in metadata.csv of LJSpeech, quotes are text.
-_QUOTED = (",", ";", "\t")
+QUOTED = (",", ";", "\t")
 _DELIMITERS = (";", "\t", "|", ",")
-_RFC_4180: dict[str, Any] = {"strict": True}
+RFC_4180: dict[str, Any] = {"strict": True}
 _BACKSLASH: dict[str, Any] = {"strict": True, "doublequote": False, "escapechar": "\\"}
-_PLAIN: dict[str, Any] = {"quoting": csv.QUOTE_NONE}
-_ENCLOSED = re.compile('"[^"]*"')
+PLAIN: dict[str, Any] = {"quoting": csv.QUOTE_NONE}
+ENCLOSED = re.compile('"[^"]*"')
 # First line that Excel understands.
-_SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\r?\n', re.IGNORECASE)
+SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\r?\n', re.IGNORECASE)
 
 
 def require_values(path: str, num_rows: int, num_columns: int, num_values: int) -> None:
@@ -58,7 +58,7 @@ def iterate(
     """
     lines = iterate_lines(path, encoding)
     first, num_before = next(lines, ""), 0
-    named = _SEPARATOR_LINE.match(f"{first}\n")
+    named = SEPARATOR_LINE.match(f"{first}\n")
     if named:
         delimiter = delimiter if is_given else named[1]
         first, num_before = next(lines, ""), 1
@@ -70,7 +70,7 @@ def iterate(
             f"separated by {name}, set --delimiter={name}"
         )
     lines = itertools.chain([first], lines)
-    if delimiter not in _QUOTED[:2]:
+    if delimiter not in QUOTED[:2]:
         for number, line in enumerate(lines, start=1 + num_before):
             if line:
                 yield number, [value.strip() for value in line.split(delimiter)]
@@ -110,10 +110,10 @@ def read_tsv(
             raise DataError(f"{path}, line {number}: a NUL byte")
     rows = [(number, line.decode().split("\t")) for number, line in enumerate(lines, start=1)]
     header = rows[0][1] if rows and not width else ()
-    is_enclosed = bool(header) and all(map(_ENCLOSED.fullmatch, header))
+    is_enclosed = bool(header) and all(map(ENCLOSED.fullmatch, header))
     if not has_quotes or (_is_regular(rows, width) and not is_enclosed):
         return rows
-    found, error = _parse(b"\n".join(lines).decode(), "\t", _RFC_4180)
+    found, error = parse(b"\n".join(lines).decode(), "\t", RFC_4180)
     columns = width or len(header)
     num_whole = sum(len(values) == columns for _, values in rows)  # an open quote would join them
     if error or not _is_regular(found, width) or len(found) < num_whole:
@@ -140,21 +140,21 @@ def read(
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
         raise DataError(f"{path}, line {line}: a NUL byte")
-    named = _SEPARATOR_LINE.match(text)
+    named = SEPARATOR_LINE.match(text)
     if named and delimiter in ("", named[1]):
         text, skipped, delimiter = text[named.end() :], 1, named[1]
     delimiter = delimiter or ","
-    others = {"quotes in it are read as text": _PLAIN}
-    dialect = _RFC_4180 if delimiter in _QUOTED else _PLAIN
+    others = {"quotes in it are read as text": PLAIN}
+    dialect = RFC_4180 if delimiter in QUOTED else PLAIN
     if delimiter != "\t":
-        has_backslashes = dialect is _RFC_4180 and '\\"' in text
+        has_backslashes = dialect is RFC_4180 and '\\"' in text
         others = {"quotes in it are escaped by backslashes": _BACKSLASH} if has_backslashes else {}
-    rows, error = _parse(text, delimiter, dialect)
-    if dialect is _RFC_4180 and f'{delimiter} "' in text and _has_spaces(rows):
-        rows, error = _parse(text, delimiter, {**dialect, "skipinitialspace": True})
+    rows, error = parse(text, delimiter, dialect)
+    if dialect is RFC_4180 and f'{delimiter} "' in text and rows and has_spaces(rows[0][1]):
+        rows, error = parse(text, delimiter, {**dialect, "skipinitialspace": True})
     if error or not _is_regular(rows, width):
         for how, other in others.items():
-            found, problem = _parse(text, delimiter, other)
+            found, problem = parse(text, delimiter, other)
             if not problem and _is_regular(found, width):
                 note(f"{path}: {how}")
                 rows, error = found, None
@@ -168,17 +168,16 @@ def read(
     return rows, delimiter
 
 
-def _has_spaces(rows):
+def has_spaces(values: Sequence[str]) -> bool:
     """Whether the first row has a space after each delimiter, where quotes may follow."""
-    names = rows[0][1][1:] if rows else ()
-    return bool(names) and all(name.startswith(" ") for name in names)
+    return len(values) > 1 and all(value.startswith(" ") for value in values[1:])
 
 
 def _is_regular(rows, width):
     """Whether all rows have a value for each column, and there are two columns or more."""
     columns = rows[0][1] if rows and not width else ["x"] * width
     named = num_named(columns)
-    return len(columns) > 1 and all(_fits(values, len(columns), named) for _, values in rows)
+    return len(columns) > 1 and all(fits(values, len(columns), named) for _, values in rows)
 
 
 def num_named(columns: Sequence[str]) -> int:
@@ -186,7 +185,8 @@ def num_named(columns: Sequence[str]) -> int:
     return max((number for number, name in enumerate(columns, start=1) if name), default=0)
 
 
-def _fits(values, width, named):
+def fits(values: list[str], width: int, named: int) -> bool:
+    """Whether a row has a value for each column; see `fitted`."""
     if len(values) > width:
         return not any(values[width:])
     return len(values) >= named or not any(map(str.strip, values))
@@ -202,7 +202,7 @@ def fitted(values: list[str], width: int, named: int) -> list[str]:
       width: number of columns.
       named: see `num_named`.
     """
-    if len(values) == width or not _fits(values, width, named):
+    if len(values) == width or not fits(values, width, named):
         return values
     if len(values) < width and not any(map(str.strip, values)):
         return [""] * width
@@ -218,7 +218,9 @@ def other_delimiter(values: Sequence[str], delimiter: str) -> str:
     return f". If its columns are separated by {name}, set --delimiter={name}"
 
 
-def _parse(text, delimiter, dialect):
+def parse(
+    text: str, delimiter: str, dialect: Mapping[str, Any]
+) -> tuple[list[tuple[int, list[str]]], csv.Error | None]:
     """Returns `(last line number, values)` of the rows before an error, and the error or None."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, **dialect)
     rows = []

@@ -9,7 +9,7 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import google_crc32c
 import numpy as np
@@ -114,6 +114,31 @@ class SharedRows:
         if np.array_equal(self.begins[1:], ends[:-1]):
             return self.values.read(int(self.begins[0]), int(ends[-1]))
         return np.concatenate([self.values.read(*row) for row in zip(self.begins, ends)])
+
+
+@dataclasses.dataclass(frozen=True)
+class SharedTexts(Sequence):
+    """Texts in a shared array.
+
+    Attributes:
+      rows: their bytes in UTF-8, uint8.
+    """
+
+    rows: SharedRows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, indices: int | Sequence[int] | slice) -> str | SharedTexts:
+        if isinstance(indices, (int, np.integer)):
+            return next(iter(self[indices : indices + 1]))
+        return SharedTexts(self.rows[indices])
+
+    def __iter__(self) -> Iterator[str]:
+        content, end = self.rows.joined().tobytes(), 0
+        for length in self.rows.lengths.tolist():
+            begin, end = end, end + length
+            yield content[begin:end].decode()
 
 
 # A worker process gets a new `SharedArray` with each task.

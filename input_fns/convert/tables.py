@@ -73,13 +73,21 @@ class Table:
         Raises:
           DataError: there is no such column.
         """
+        number = self.columns.index(self.known(name))
+        return [row[number] for row in self.rows]
+
+    def known(self, name: str) -> str:
+        """Returns the name of a column as it is in `columns`.
+
+        Raises:
+          DataError: there is no such column.
+        """
         name = normalized(name)
         if name not in self.columns:
             if not self.columns:
                 raise DataError(f"{self.path} is empty")
             raise DataError(f"{self.path} has no column '{name}'; {describe(self.columns)}")
-        number = self.columns.index(name)
-        return [row[number] for row in self.rows]
+        return name
 
     def cleaned(self, name: str) -> list[str]:
         """Returns the values of a column of labels, ids or paths.

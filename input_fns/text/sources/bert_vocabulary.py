@@ -13,6 +13,7 @@ import numpy as np
 from input_fns import DataError, dataset_info
 from input_fns.convert.options import Options
 from input_fns.convert.runners import Runner
+from input_fns.convert.shared_array import SharedTexts
 from input_fns.convert.source import RawDataset, chosen, content_name
 from input_fns.text import wordpiece
 from input_fns.text.wordpiece import WordPieceTokenizer
@@ -102,8 +103,13 @@ def parts(texts: Iterable[str]) -> Iterator[list[str]]:
 
 def row_parts(columns: Sequence[Sequence[str]]) -> Iterator[tuple[Sequence[str], ...]]:
     """Yields rows of columns of texts in parts as `parts`."""
-    sizes = (np.fromiter(map(len, column), np.int64, len(column)) for column in columns)
-    part_of = np.cumsum(sum(sizes)) // _PART_CHARACTERS
+    sizes = (
+        column.rows.lengths
+        if isinstance(column, SharedTexts)
+        else np.fromiter(map(len, column), np.int64, len(column))
+        for column in columns
+    )
+    part_of = np.cumsum(sum(sizes), dtype=np.int64) // _PART_CHARACTERS
     bounds = [0, *(np.flatnonzero(np.diff(part_of)) + 1).tolist(), len(part_of)]
     for begin, end in zip(bounds, bounds[1:]):
         yield chosen(tuple(columns), slice(begin, end))

@@ -11,17 +11,19 @@ import os
 
 from common import folders
 from input_fns.convert.options import Options
+from input_fns.convert.runners import Runner
 from input_fns.convert.source import RawDataset
 from input_fns.text.sources import text_files, text_folder
 
 _CLASSES = ("neg", "pos")
 
 
-def read(options: Options) -> RawDataset:
+def read(options: Options, runner: Runner) -> RawDataset:
     """Returns the splits "train" and "test".
 
     Args:
       options: `source` is aclImdb, the folder that holds it, or a folder of tables.
+      runner: reads parts of large tables.
 
     Raises:
       DataError: a file is missing or invalid.
@@ -38,5 +40,6 @@ def read(options: Options) -> RawDataset:
             text_columns=("review",),
             label_columns=("label",),
             class_names=_CLASSES,
-        )
+        ),
+        runner,
     )

@@ -7,6 +7,7 @@ labels: it can be predicted. Also the parts that other sources of text share.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import os
 from collections import Counter
@@ -17,10 +18,13 @@ import numpy as np
 from common import strict_flags
 from common.names import is_line, normalized
 from input_fns import DataError, dataset_info
-from input_fns.convert import columns, tables
+from input_fns.convert import columns, table_parts, tables
 from input_fns.convert.options import Options
+from input_fns.convert.runners import Runner
+from input_fns.convert.shared_array import SharedTexts
 from input_fns.convert.source import RawDataset, chosen
 from input_fns.convert.split_names import split_in
+from input_fns.convert.table_parts import LargeTable
 from input_fns.dataset_info import LeftOut
 from input_fns.text.sources import bert_vocabulary
 from input_fns.text.sources.token_rows import RawTexts
@@ -44,7 +48,7 @@ class LabelledTable:
     """
 
     places: Sequence[str]
-    texts: tuple[list[str], ...]
+    texts: tuple[Sequence[str], ...]
     labels: list[str] | None
     groups: np.ndarray | None = None
     left_out: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -57,10 +61,11 @@ class LabelledTable:
         return dataclasses.replace(self, **rows, left_out=left_out)
 
 
-def read(options: Options) -> RawDataset:
+def read(options: Options, runner: Runner) -> RawDataset:
     """Returns one split per file, or the splits of `split_column`.
 
     Args:
+      runner: reads parts of large files.
       options: `source` is a folder or a file; `columns` names the columns of files without a header
         line; `text_columns`, `label_columns`, `split_column`, `group_column`, `class_names`; `task`
         is "classification" or "regression".
@@ -79,7 +84,11 @@ def read(options: Options) -> RawDataset:
     )
     left_out = LeftOut()
     found = {}
-    for split, rows in columns.split_tables(options).items():
+    labels = *options.label_columns, options.group_column, options.split_column
+    read_table = functools.partial(
+        table_parts.read, texts=options.text_columns, labels=labels, runner=runner
+    )
+    for split, rows in columns.split_tables(options, read_table).items():
         table = _labelled(rows, options, left_out)
         stem, _ = tables.split_name(os.path.basename(rows.path))
         is_named = options.split_column or options.split_files or split_in(stem)
@@ -101,14 +110,15 @@ def _labelled(table, options, left_out):
     label = normalized(options.label_columns[0]) if options.label_columns else ""
     labels = table.cleaned(label) if label and label in table.columns else None
     groups = None
+    if isinstance(table, LargeTable):
+        groups = table.groups
     if options.group_column:
         groups = np.array(table.cleaned(options.group_column), object)
     whole = LabelledTable(table.places, texts, labels, groups, columns=table.columns)
     empty = {
         row: name
         for name, column in zip(options.text_columns, texts)
-        for row, text in enumerate(column)
-        if text is None or not text.strip()
+        for row in _empty_rows(column)
     }
     for row, name in empty.items():
         if labels is None or not any(labels) or len(empty) == len(table.rows):
@@ -117,6 +127,12 @@ def _labelled(table, options, left_out):
             )
         left_out.add("rows without a text", table.where(row))
     return without_rows(whole, dict.fromkeys(empty, "rows without a text")) if empty else whole
+
+
+def _empty_rows(texts):
+    if isinstance(texts, SharedTexts):
+        return np.flatnonzero(texts.rows.lengths == 0).tolist()
+    return [row for row, text in enumerate(texts) if text is None or not text.strip()]
 
 
 def to_dataset(
@@ -210,8 +226,11 @@ def _class_names(labelled):
 
 def _classes(table, class_names):
     numbers = {name: number for number, name in enumerate(class_names)}
-    classes = np.zeros(len(table.labels), np.int64)
-    for row, (place, label) in enumerate(zip(table.places, table.labels)):
+    first: dict[str, int] = {}
+    for row, label in enumerate(table.labels):
+        first.setdefault(label, row)
+    for label, row in first.items():
+        place = table.places[row]
         if not label:
             raise DataError(f"{place}: no label. Remove the row, or the labels of the whole file")
         if not is_line(label):
@@ -221,8 +240,7 @@ def _classes(table, class_names):
             raise DataError(
                 f"{place}: unknown label '{label[:60]}'; the {len(class_names)} classes are {shown}"
             )
-        classes[row] = numbers[label]
-    return classes
+    return np.fromiter(map(numbers.__getitem__, table.labels), np.int64, len(table.labels))
 
 
 def _scores(table):

@@ -60,7 +60,7 @@ class RawTexts(RawSplit):
 
     KEYS = ("texts", "labels", "scores", "group_of")
 
-    texts: tuple[list[str], ...]
+    texts: tuple[Sequence[str], ...]
     labels: np.ndarray | None = None
     scores: np.ndarray | None = None
     group_of: np.ndarray | None = None

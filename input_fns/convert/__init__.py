@@ -161,6 +161,7 @@ SOURCES = {
         f"{_PIXELS}",
         needs="",
         tasks=("classification", "regression", *ANNOTATION_TASKS),
+        in_parts=True,
         **_IN_ORDER,
     ),
 }

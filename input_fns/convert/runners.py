@@ -47,6 +47,9 @@ class Runner:
             self._work_folder = WorkFolder()
         return self._work_folder.path
 
+    def require_visible(self, **paths: str) -> None:
+        """Checks that the workers see the folders of flags, `{flag: path}`: here, they do."""
+
     def apply(
         self,
         function: Callable[[Any], Any],

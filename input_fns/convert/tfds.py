@@ -1,25 +1,31 @@
 """Data sets of tensorflow-datasets, an optional dependency.
 
 https://www.tensorflow.org/datasets/catalog/overview lists them. The features of a data set say
-which kind of data it is: `READERS` of the modules below. `Streamed` reads images and recordings in
-order, in one process; texts and annotations are in memory.
+which kind of data it is: `READERS` of the modules below. Worker processes read ranges of the
+examples, without TensorFlow: `Streamed` their images and recordings, `Tables.in_parts` the others,
+which are then in memory.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
+import operator
+import os
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from input_fns import DataError
 from input_fns.convert import files
 from input_fns.convert.options import Options
+from input_fns.convert.runners import Runner
 from input_fns.convert.source import Broken, RawDataset, RawSplit, Row
 from input_fns.convert.split_names import is_split, split_in, split_names
+from input_fns.core import framing
 
 PREFIX = "tfds:"
 # The first reader that fits reads the data set.
@@ -27,6 +33,8 @@ _MODULES = (
     *("image.sources.tfds_images", "audio.sources.tfds_audio", "tables.sources.tfds_ratings"),
     "text.sources.tfds_texts",
 )
+# Examples that one process reads at once; a second one starts in seconds.
+_PART = 10_000
 # Options of all kinds of data, and those that only decide which reader fits.
 _COMMON = "dataset name source task validation_fraction test_fraction seed text_columns languages"
 
@@ -55,56 +63,72 @@ class Reader:
 
 @dataclasses.dataclass(frozen=True)
 class Tables:
-    """The examples of a builder.
+    """The examples of a data set of tensorflow-datasets, which is prepared.
 
     Attributes:
-      builder: builder of tensorflow-datasets, prepared.
-      splits: `{split: its name in the builder}`.
+      name: its name with its version, as `tfds.builder` takes it.
+      data_dir: folder of tensorflow-datasets; None for its default.
+      splits: `{split: its name in tensorflow-datasets, or several that "+" joins}`.
+      runner: runs `in_parts`; worker processes have none.
     """
 
-    builder: Any
+    name: str
+    data_dir: str | None = dataclasses.field(compare=False)
     splits: dict[str, str]
+    runner: Runner | None = dataclasses.field(default=None, compare=False)
+
+    def __reduce__(self):
+        return Tables, (self.name, self.data_dir, self.splits)
+
+    @property
+    def info(self) -> Any:
+        """Its `tfds.core.DatasetInfo`."""
+        return _builder(self.name, self.data_dir).info
 
     @property
     def features(self) -> Mapping[str, Any]:
-        """The features of the builder."""
-        return self.builder.info.features
+        """Its features."""
+        return self.info.features
 
-    def rows(self, split: str, names: Sequence[str]) -> Iterator[tuple]:
-        """Yields the values of some features of each example; images as files.
+    def size(self, split: str) -> int:
+        """Returns the number of examples of a split here."""
+        return sum(self.info.splits[part].num_examples for part in self.splits[split].split("+"))
+
+    def _instruction(self, split, begin, end):
+        """Returns the `tfds.core.ReadInstruction` of a range of examples."""
+        import tensorflow_datasets as tfds
+
+        found, place = [], 0
+        for part in self.splits[split].split("+"):
+            size = self.info.splits[part].num_examples
+            first, last = max(begin - place, 0), min(end - place, size)
+            if first < last:
+                found.append(tfds.core.ReadInstruction(part, from_=first, to=last, unit="abs"))
+            place += size
+        return functools.reduce(operator.add, found)
+
+    def rows(self, split: str, names: Sequence[str], begin: int, end: int) -> Iterator[tuple]:
+        """Yields the values of some features of a range of examples; images as files.
 
         Args:
           split: name of a split here.
           names: names of features; "objects/bbox" is one of the objects.
+          begin: number of the first example.
+          end: number of the example after the last one.
         """
+        if begin == end:
+            return
         import tensorflow_datasets as tfds
 
         is_image = {n: isinstance(f, tfds.features.Image) for n, f in self.features.items()}
-        skip = {name: tfds.decode.SkipDecoding() for name in names if is_image.get(name)}
-        config = tfds.ReadConfig(interleave_cycle_length=1)  # deterministic order
-
-        def chosen(example):
-            found = []
-            for name in names:
-                value = example.get(name)
-                if value is None:
-                    outer, _, inner = name.partition("/")
-                    value = example[outer][inner]
-                found.append(value)
-            return tuple(found)
-
-        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-            dataset = self.builder.as_dataset(
-                split=self.splits[split], decoders=skip, read_config=config, shuffle_files=False
-            )
-            values = tf.compat.v1.data.make_one_shot_iterator(
-                dataset.map(chosen).prefetch(64)
-            ).get_next()
-            while True:
-                try:
-                    yield session.run(values)
-                except tf.errors.OutOfRangeError:
-                    return
+        skip = {name: tfds.decode.SkipDecoding() for name in is_image if is_image[name]}
+        instruction = self._instruction(split, begin, end)
+        for part in self.info.splits[instruction].file_instructions:
+            files.record(part.filename)
+            read = _records if self.info.file_format.value == "tfrecord" else _other_records
+            for record in read(part.filename, part.skip, part.skip + part.take, self.info):
+                example = self.features.deserialize_example_np(record, decoders=skip)
+                yield tuple(_value(example, name) for name in names)
 
     def name_of(self, split: str, i: int) -> str:
         """Returns the name of example `i`, which is its path in a split."""
@@ -116,12 +140,88 @@ class Tables:
 
     def record_bytes(self, split: str) -> int:
         """Returns the mean size of the records of a split."""
-        whole = self.builder.info.splits[self.splits[split]]
+        whole = self.info.splits[self.splits[split]]
         return whole.num_bytes // whole.num_examples
 
-    def columns(self, split: str, names: Sequence[str]) -> list[tuple]:
+    def in_parts(self, split: str, function: Callable, names: Sequence[str]) -> Iterator[Any]:
+        """Yields `function(tables, split, names, begin, end)` of each range of a split, in order.
+
+        Worker processes run it if there are several ranges.
+        """
+        size = self.size(split)
+        ranges = [(begin, min(begin + _PART, size)) for begin in range(0, size, _PART)]
+        items = [(function, (self, split, names, *each)) for each in ranges]
+        yield from self.runner.apply(
+            _call, items, lambda item: f"'{split}' of {self.name} was read"
+        )
+
+    def columns(self, split: str, names: Sequence[str]) -> list[list]:
         """Returns the values of each of some features, in the order of the examples."""
-        return list(zip(*self.rows(split, names))) or [() for _ in names]
+        found = [[] for _ in names]
+        for part in self.in_parts(split, _columns, names):
+            for column, values in zip(found, part):
+                column.extend(values)
+        return found
+
+
+def _value(example, name):
+    if name in example:
+        return example[name]
+    outer, _, inner = name.partition("/")
+    return example[outer][inner]
+
+
+def _records(path, begin, end, info):
+    """Yields a range of the records of a file, whose checksums are checked."""
+    with files.open_file(path) as file:
+        for number in range(end):
+            header = file.read(framing.HEADER)
+            size = struct.unpack("<Q", header[:8])[0] if len(header) == framing.HEADER else 0
+            if header[8:] != framing.masked_crc32c(header[:8]):
+                raise _damaged(path, number, info)
+            if number < begin:
+                file.seek(size + framing.FOOTER, os.SEEK_CUR)
+                continue
+            record = file.read(size)
+            if file.read(framing.FOOTER) != framing.masked_crc32c(record):
+                raise _damaged(path, number, info)
+            yield record
+
+
+def _damaged(path, number, info):
+    return DataError(
+        f"{path}: record {number} is truncated or damaged. Remove {info.data_dir} to prepare "
+        f"{info.name} again"
+    )
+
+
+def _other_records(path, begin, end, info):
+    """Yields a range of the records of a file of another format than TFRecord."""
+    import tensorflow as tf
+    import tensorflow_datasets as tfds
+
+    adapter = tfds.core.file_adapters.ADAPTER_FOR_FORMAT[info.file_format]
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        records = adapter.make_tf_data(path).skip(begin).take(end - begin)
+        record = tf.compat.v1.data.make_one_shot_iterator(records).get_next()
+        for _ in range(begin, end):
+            yield session.run(record)
+
+
+def _call(item):
+    function, arguments = item
+    return function(*arguments)
+
+
+def _columns(tables, split, names, begin, end):
+    return list(zip(*tables.rows(split, names, begin, end)))
+
+
+@functools.lru_cache(maxsize=4)
+def _builder(name, data_dir):
+    import tensorflow_datasets as tfds
+
+    return tfds.builder(name, data_dir=data_dir)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,10 +272,22 @@ class Streamed(RawSplit):
         """Returns the split of these examples; they come in the order of the builder."""
         return dataclasses.replace(self, examples=self.examples.take(np.sort(indices)))
 
+    def part(self, begin: int, end: int) -> Streamed:
+        """See `RawSplit`."""
+        return dataclasses.replace(self, examples=self.examples.part(begin, end))
+
+    def read(self, i: int) -> Row | Broken:
+        """Reads example `i`; all in order are read many times faster."""
+        return next(iter(self.part(i, i + 1)))
+
     def __iter__(self) -> Iterator[Row | Broken]:
-        names, place = list(self.examples.paths), 0
-        for i, values in enumerate(self.tables.rows(self.split, self.features)):
-            if place < len(names) and names[place] == self.tables.name_of(self.split, i):
+        numbers = [
+            int(name[name.rindex("[") + 1 : -1]) for name in self.examples.paths[: len(self)]
+        ]
+        begin, place = numbers[0], 0
+        rows = self.tables.rows(self.split, self.features, begin, numbers[-1] + 1)
+        for number, values in enumerate(rows, begin):
+            if number == numbers[place]:
                 part = self.with_files(self.examples.part(place, place + 1), values)
                 yield part if isinstance(part, Broken) else part.read(0)
                 place += 1
@@ -203,12 +315,13 @@ def of_class(features: Mapping[str, Any], kind: str, usual: Sequence[str] = ()) 
     return (named or (found if len(found) == 1 else [""]))[0]
 
 
-def read(options: Options) -> RawDataset:
+def read(options: Options, runner: Runner) -> RawDataset:
     """Returns all splits, also those without labels; downloads the data set if needed.
 
     Args:
       options: `dataset` is "tfds:NAME", such as "tfds:cifar10"; `source` is the data_dir of
         tensorflow-datasets, its default if empty; `task` chooses if the features fit several.
+      runner: see `convert.read`.
 
     Raises:
       DataError: the package is not installed, the features do not fit, or an option does not fit
@@ -232,7 +345,10 @@ def read(options: Options) -> RawDataset:
     used = ", ".join(f"{name} ({role})" for role, name in roles.items())
     files.note(f"{options.dataset} is read as {reader.what}: {used}")
     builder.download_and_prepare()
-    tables = Tables(builder, _splits(list(builder.info.splits), options.dataset))
+    runner.require_visible(source=str(builder.data_dir))
+    versioned = f"{name.partition(':')[0]}:{builder.version}"
+    splits = _splits(list(builder.info.splits), options.dataset)
+    tables = Tables(versioned, options.source or None, splits, runner)
     return reader.read(tables, roles, dataclasses.replace(options, source=""))
 
 

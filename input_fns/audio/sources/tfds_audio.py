@@ -70,7 +70,7 @@ def _streamed(tables, split, roles, examples):
     rate = tables.features[roles["audio"]].sample_rate
     if not rate:
         raise DataError(
-            f"{tables.builder.info.full_name} does not state the sampling rate of "
+            f"{tables.info.full_name} does not state the sampling rate of "
             f"{roles['audio']}. Write a function that reads it: --dataset=package.module:FUNCTION"
         )
     size = tables.record_bytes(split)

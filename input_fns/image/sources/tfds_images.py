@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import io
 
 import numpy as np
@@ -80,23 +81,36 @@ def _read_boxes(tables, roles, options) -> RawDataset:
     names = tuple(objects[label].names)
     images, number = {}, 0
     for split in tables.splits:
-        images[split] = []
-        for i, values in enumerate(tables.rows(split, list(roles.values()))):
-            number += 1
-            images[split].append(_boxes(tables.name_of(split, i), number, dict(zip(roles, values))))
+        parts = tables.in_parts(
+            split, functools.partial(_boxes_of, roles=roles), list(roles.values())
+        )
+        images[split] = [item for part in parts for item in part]
+        if "image_id" not in roles:
+            images[split] = [
+                dataclasses.replace(item, image_id=number + i)
+                for i, item in enumerate(images[split], start=1)
+            ]
+        number += len(images[split])
     raw = annotated_datasets.with_boxes(
         *(options, names, images, range(1, len(names) + 1)), left_out=LeftOut(), left_out_paths={}
     )
     return _with_streams(tables, roles, raw, ("image",))
 
 
-def _boxes(path, number, values):
-    """Returns the `Boxes` of an image from the values of the roles."""
+def _boxes_of(tables, split, names, begin, end, roles):
+    """Returns the `Boxes` of a range of images."""
+    rows = enumerate(tables.rows(split, names, begin, end), begin)
+    return [_boxes(tables.name_of(split, i), dict(zip(roles, values))) for i, values in rows]
+
+
+def _boxes(path, values):
+    """Returns the `Boxes` of an image from the values of the roles; its id is 0 without one."""
+    image_id = int(values.get("image_id", 0))
     try:
         with Image.open(io.BytesIO(values["image"])) as image:
             height, width = image.height, image.width
     except Exception:  # of many types; its reader says why
-        return Boxes(path, (0, 0), number, [], Notes())
+        return Boxes(path, (0, 0), image_id, [], Notes())
     found, notes = [], Notes()
     count = len(values["boxes"])
     crowds, areas = values.get("crowd", [False] * count), values.get("area", [0] * count)
@@ -106,7 +120,7 @@ def _boxes(path, number, values):
         if corners is not None:
             area = float(area) if area > 0 else boxes.area_of(corners)
             found.append(Box(corners, int(label), bool(crowd), area))
-    return Boxes(path, (height, width), int(values.get("image_id", number)), found, notes)
+    return Boxes(path, (height, width), image_id, found, notes)
 
 
 def _find_masks(features, options):
@@ -125,10 +139,10 @@ def _read_masks(tables, roles, options) -> RawDataset:
         )
     options = dataclasses.replace(options, class_names=names)
     images, sample = {}, {}
-    for split, name in tables.splits.items():
-        count = tables.builder.info.splits[name].num_examples
+    for split in tables.splits:
+        count = tables.size(split)
         images[split] = [Item(tables.name_of(split, i), "") for i in range(count)]
-        rows = zip(range(_SAMPLE), tables.rows(split, [roles["mask"]]))
+        rows = enumerate(tables.rows(split, [roles["mask"]], 0, min(_SAMPLE, count)))
         sample[split] = [
             Item(tables.name_of(split, i), files.Content(f"{tables.name_of(split, i)}, mask", mask))
             for i, (mask,) in rows

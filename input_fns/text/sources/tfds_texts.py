@@ -84,7 +84,7 @@ def _read_questions(tables, roles, options) -> RawDataset:
     left_out, splits = LeftOut(), {}
     for split, name in tables.splits.items():
         articles: dict[str, dict[str, list]] = {}
-        for number, values in enumerate(tables.rows(split, list(roles.values()))):
+        for number, values in enumerate(zip(*tables.columns(split, list(roles.values())))):
             row = {
                 role: value.decode("utf-8", "replace") if isinstance(value, bytes) else value
                 for role, value in zip(roles, values)

@@ -1,12 +1,15 @@
 """Data sets of tensorflow-datasets, where that package is installed."""
 
 import importlib.util
+import pickle
 
 import numpy as np
 import pytest
 
 from input_fns import DataError
+from input_fns.convert import files, runners
 from input_fns.convert import tfds as source
+from input_fns.convert.fingerprint import Fingerprints
 from input_fns.convert.options import Options
 
 NO_HOLDOUT = {"validation_fraction": 0.0}
@@ -85,6 +88,19 @@ def test_a_part_is_held_out(read, rows, shapes, tmp_path):
     assert rows(raw.splits["train"])[0][0].features["image"].encoding == "png"
 
 
+def test_any_process_reads_a_part_and_names_the_files_that_it_has_read(read, shapes, tmp_path):
+    train = read("tfds:shapes", source=tmp_path, validation_fraction=0.3).splits["train"]
+    expected = [row.values["image"] for row in train]
+    part = pickle.loads(pickle.dumps(train.part(2, 6)))
+    with files.recording() as opened:
+        assert [row.values["image"] for row in part] == expected[2:6]
+    assert all(str(tmp_path) in path for path in opened)
+    assert opened
+    assert train.read(3).values["image"] == expected[3]
+    fingerprints = [Fingerprints(str(tmp_path)).of_split(each) for each in (part, train.part(2, 6))]
+    assert fingerprints[0] == fingerprints[1]
+
+
 @pytest.fixture
 def prepare(tmp_path, eager):
     """Writes a data set: `prepare("name", lambda f: {feature: ...}, {split: [example]})`.
@@ -110,7 +126,8 @@ def prepare(tmp_path, eager):
         builder(data_dir=str(tmp_path)).download_and_prepare()
 
         def read(**options):
-            return source.read(Options(f"tfds:{name}", source=str(tmp_path), **options))
+            options = Options(f"tfds:{name}", source=str(tmp_path), **options)
+            return source.read(options, runners.InProcess())
 
         return read
 
@@ -146,6 +163,14 @@ def test_boxes(prepare, photo, rows):
     assert (values(row, "is_crowd")[0], values(row, "areas")[0]) == (1, 7)
     assert row.features["image"].shape == (6, 8, 3)
     assert len(rows(raw.splits["train"].take([2, 0]))[0]) == 2
+
+
+def test_columns_are_read_in_parts(prepare, monkeypatch):
+    monkeypatch.setattr(source, "_PART", 2)
+    features = lambda f: {"sentence": f.Text(), "label": np.float32}  # noqa: E731
+    examples = [{"sentence": "abcde"[i], "label": i} for i in range(5)]
+    split = prepare("parted", features, {"train": examples})().splits["train"]
+    assert sorted(zip(split.texts[0], split.scores)) == [("abcde"[i], i) for i in range(5)]
 
 
 def test_masks_and_classes(prepare, photo, rows):
@@ -283,6 +308,8 @@ def test_transcripts_and_splits_that_are_joined(prepare, rows):
     assert {name: len(split) for name, split in raw.splits.items()} == {"train": 2, "validation": 1}
     good, broken = rows(raw.splits["train"])
     assert not broken
+    second = next(iter(raw.splits["train"].part(1, 2)))
+    assert second.values == good[1].values
     assert raw.splits["train"].groups.tolist() == [3, 3]
     assert values(good[0], "num_samples") == 2 * len(SAMPLES)
     assert values(good[0], "tokens").tolist() != values(good[1], "tokens").tolist()
@@ -312,4 +339,4 @@ def test_an_unknown_data_set(tmp_path):
     with pytest.raises(
         DataError, match=r"tfds:nothing: tensorflow-datasets .* no data set nothing"
     ):
-        source.read(Options("tfds:nothing", source=str(tmp_path)))
+        source.read(Options("tfds:nothing", source=str(tmp_path)), runners.InProcess())

@@ -10,8 +10,9 @@ tag, its other tokens, [CLS], [SEP] and padding -1.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -19,7 +20,8 @@ from common import folders
 from input_fns import DataError
 from input_fns.convert.options import Options
 from input_fns.convert.runners import Runner
-from input_fns.convert.source import RawDataset, RawSplit, Row, numbered
+from input_fns.convert.shared_array import SharedArray, SharedRows
+from input_fns.convert.source import RawDataset, RawSplit, Row, Rows, numbered
 from input_fns.convert.split_names import find_files, split_in, stem_of
 from input_fns.convert.tables import Places
 from input_fns.dataset_info import Feature, LeftOut
@@ -31,6 +33,8 @@ from input_fns.text.wordpiece_kind import WordPieceSplit
 _EXTENSIONS = (".txt", ".conll", ".tsv", ".bio", ".iob", ".iob2", ".annotated", CONLLU)
 _CONLL = {".train": "train", ".testa": "dev", ".testb": "test"}
 _NO_TAG = -1
+_BLOCK_ROWS = 2**12
+_PART_SENTENCES = 2**14
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,27 +64,45 @@ class RawTaggedRows(RawSplit):
     """A split of rows of ids and tags.
 
     Attributes:
-      ids: token ids of each sentence, truncated.
-      tag_ids: tag of each token, int32.
+      ids: token ids of each sentence, truncated, and the tag of each token: int32 `[tokens, 2]`.
       tokens: of the vocabulary.
       max_length: tokens per row.
     """
 
-    KEYS = ("ids", "tag_ids")
+    KEYS = ("ids",)
 
-    ids: list[np.ndarray]
-    tag_ids: list[np.ndarray]
+    ids: SharedRows
     tokens: StoredTokens
     max_length: int
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of ids, mask, segments and tags."""
+        return len(self) * self.max_length * (np.dtype(self.tokens.dtype).itemsize + 6)
+
     def read(self, i: int) -> Row:
         """Returns the row of a sentence."""
+        return next(iter(next(self.part(i, i + 1).blocks())))
+
+    def __iter__(self) -> Iterator[Row]:
+        for rows in self.blocks():
+            yield from rows
+
+    def blocks(self) -> Iterator[Rows]:
+        """Yields all rows."""
         features = token_rows.row_features(self.tokens, self.max_length)
         features["tag_ids"] = Feature("raw", "int32", (self.max_length,))
-        values = token_rows.row_values((self.ids[i],), self.tokens, self.max_length)
-        row = np.full(self.max_length, _NO_TAG, "<i4")
-        row[1 : len(self.tag_ids[i]) + 1] = self.tag_ids[i]
-        return Row({**values, "tag_ids": row.tobytes()}, features)
+        for begin in range(0, len(self), _BLOCK_ROWS):
+            some = self.ids[begin : begin + _BLOCK_ROWS]
+            ids, tags = some.joined().T
+            lengths = some.lengths[:, None]
+            values = token_rows.block_values(ids, lengths, self.tokens, self.max_length)
+            place, found = (
+                np.arange(self.max_length),
+                np.full([len(some), self.max_length], _NO_TAG),
+            )
+            found[(place > 0) & (place <= lengths)] = tags
+            yield Rows({**values, "tag_ids": found.astype("<i4")}, features)
 
 
 def read(options: Options) -> RawDataset:
@@ -150,26 +172,41 @@ def encode(
     numbers = {tag: number for number, tag in enumerate(raw.properties["tag_names"])}
     splits, described = {}, {}
     for name, split in raw.splits.items():
-        rows, lost = _encode_split(split, tokenizer, numbers, options.max_length, runner)
+        rows, num_truncated, num_lost = _encode_split(
+            split, tokenizer, numbers, options.max_length, runner
+        )
         splits[name] = rows
-        num_truncated = sum(count > 0 for count in lost)
-        num_tokens = sum(map(len, rows.ids)) + 2 * len(rows)
+        num_tokens = int(rows.ids.lengths.sum()) + 2 * len(rows)
         described[name] = WordPieceSplit(len(split), num_tokens, num_truncated)
         progress(f"{name}: {described[name].describe(len(rows), options.max_length)}")
         if num_truncated:
-            progress(f"{name}: {sum(lost)} words at the ends of truncated sentences have no tag")
+            progress(f"{name}: {num_lost} words at the ends of truncated sentences have no tag")
     raw = dataclasses.replace(raw, splits=splits)
     return bert_vocabulary.with_vocabulary(raw, raw.kind, tokenizer, options, described)
 
 
 def _encode_split(split, tokenizer, numbers, max_length, runner):
-    """Returns the rows, and the number of words that each sentence loses."""
-    ids, tag_ids, lost, room = [], [], [], max_length - 2
-    known = dict.fromkeys(word for words in split.words for word in words)
-    known = {
-        word: pieces.tolist()
-        for word, pieces in zip(known, token_rows.encode_all(tokenizer, known, runner))
-    }
+    """Returns the rows, how many sentences are truncated, and the words that these lose."""
+    parts = (split.part(i, i + _PART_SENTENCES) for i in range(0, len(split), _PART_SENTENCES))
+    lengths, lost = [], []
+
+    def tokens():
+        encode_part = functools.partial(_encode_part, tokenizer, numbers, max_length - 2)
+        for of_part, lengths_of_part, lost_in_part in runner.apply(encode_part, parts):
+            lengths.extend(lengths_of_part)
+            lost.extend(lost_in_part)
+            yield of_part
+
+    ids = SharedRows.of(SharedArray.write(runner.folder, tokens()), np.array(lengths))
+    rows = RawTaggedRows(ids, StoredTokens.of(tokenizer), max_length)
+    return rows, sum(count > 0 for count in lost), sum(lost)
+
+
+def _encode_part(tokenizer, numbers, room, split):
+    """Returns ids and tags of all tokens, the length of each sentence, and the words it loses."""
+    ids, tag_ids, lengths, lost = [], [], [], []
+    words = list(dict.fromkeys(word for words in split.words for word in words))
+    known = dict(zip(words, tokenizer.encode_ids(words)))
     for words, tags, place in zip(split.words, split.tags, split.places):
         sentence, labels, dropped = [], [], 0
         for word, tag in zip(words, tags):
@@ -183,7 +220,8 @@ def _encode_split(split, tokenizer, numbers, max_length, runner):
             dropped += len(sentence) >= room
             sentence += of_word
             labels += [numbers[tag]] + [_NO_TAG] * (len(of_word) - 1)
-        ids.append(np.array(sentence[:room], tokenizer.dtype))
-        tag_ids.append(np.array(labels[:room], np.int32))
+        ids += sentence[:room]
+        tag_ids += labels[:room]
+        lengths.append(min(len(sentence), room))
         lost.append(dropped)
-    return RawTaggedRows(ids, tag_ids, StoredTokens.of(tokenizer), max_length), lost
+    return np.array([ids, tag_ids], np.int32).T, lengths, lost

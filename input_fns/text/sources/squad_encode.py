@@ -15,10 +15,11 @@ from common.names import printable
 from input_fns import DataError
 from input_fns.convert.options import Options
 from input_fns.convert.runners import Runner
+from input_fns.convert.shared_array import SharedArray
 from input_fns.convert.source import RawDataset, content_name
 from input_fns.text import squad_json
 from input_fns.text.sources import bert_vocabulary, squad_windows, token_rows
-from input_fns.text.sources.squad_windows import NUM_SPECIAL, Asked, RawWindows, Tokens
+from input_fns.text.sources.squad_windows import NUM_SPECIAL, RawWindows, Tokens
 from input_fns.text.wordpiece_kind import WordPieceSplit
 
 _NUM_NAMED = 10
@@ -103,46 +104,66 @@ def _train_texts(split):
 def _encode_split(name, split, numbers, tokenizer, options, side_file, progress, runner):
     questions = [split.questions[i] for i in split.indices]
     texts = {question.paragraph: question.context for question in questions}
-    contexts = dict(zip(texts, _encode_texts(texts.values(), tokenizer, runner)))
+    contexts, bounds = _encode_contexts(texts, tokenizer, runner)
     encoded = token_rows.encode_all(tokenizer, (one.text for one in questions), runner)
     truncated = [ids[: options.max_query_length] for ids in encoded]
-    rows, problems, unlabeled, num_tokens = [], {}, {}, 0
+    ends = np.cumsum([0, *map(len, truncated)]).tolist()
+    rows, problems, unlabeled, left_out, num_tokens = [], {}, {}, {}, 0
     for i, question in enumerate(questions):
-        context = contexts[question.paragraph]
+        place = bounds[question.paragraph]
+        context = Tokens(*contexts.array[slice(*place)].T)
         windows = squad_windows.find_windows(truncated[i], context, options)
         answer, problem = _find_answer(question, context, windows)
         if not windows.length:
             problems[i] = _NO_TOKENS
         elif problem:
             (problems if name == "train" else unlabeled)[i] = problem
-        where = f"{os.path.basename(split.path)}: {printable(question.id)}"
-        asked = Asked(where, numbers[i], truncated[i], context, answer, problems.get(i, ""))
+        row = numbers[i], ends[i], ends[i + 1], *place, *(answer or (-1, -1))
         if i in problems:
-            rows.append((asked, -1))
+            where = f"{os.path.basename(split.path)}: {printable(question.id)}"
+            left_out[int(numbers[i])] = where, problems[i]
+            rows.append((*row, -1))
             continue
-        rows += [(asked, number) for number in range(len(windows.starts))]
+        rows += [(*row, number) for number in range(len(windows.starts))]
         num_tokens += (len(truncated[i]) + NUM_SPECIAL) * len(windows.starts) + windows.num_tokens
-    left_out = dict(Counter(problems.values()))
+    reasons = dict(Counter(problems.values()))
     if len(problems) == len(questions):
-        reasons = "; ".join(f"{count}: {reason}" for reason, count in left_out.items())
-        raise DataError(f"{split.path}: no question of '{name}' can be used: {reasons}")
+        shown = "; ".join(f"{count}: {reason}" for reason, count in reasons.items())
+        raise DataError(f"{split.path}: no question of '{name}' can be used: {shown}")
     _report(name, split.path, questions, unlabeled, progress)
     num_truncated = sum(len(ids) > options.max_query_length for ids in encoded)
     return (
-        RawWindows(rows, options, token_rows.StoredTokens.of(tokenizer)),
-        WordPieceSplit(len(questions), num_tokens, num_truncated, left_out, side_file),
+        RawWindows(
+            np.array(rows, np.int64),
+            SharedArray.write(runner.folder, [np.concatenate(truncated)]),
+            contexts,
+            left_out,
+            options,
+            token_rows.StoredTokens.of(tokenizer),
+        ),
+        WordPieceSplit(len(questions), num_tokens, num_truncated, reasons, side_file),
     )
 
 
-def _encode_texts(texts, tokenizer, runner):
-    encode = functools.partial(_encode_part, tokenizer)
-    for found in runner.apply(encode, bert_vocabulary.parts(texts)):
-        yield from found
+def _encode_contexts(texts, tokenizer, runner):
+    """Returns the tokens of all texts, int32 `[n, 3]`, and `{key of a text: (begin, end)}`."""
+    lengths = []
+
+    def tokens():
+        encode = functools.partial(_encode_part, tokenizer)
+        for of_part, lengths_of_part in runner.apply(encode, bert_vocabulary.parts(texts.values())):
+            lengths.extend(lengths_of_part)
+            yield of_part
+
+    contexts = SharedArray.write(runner.folder, tokens())
+    ends = np.cumsum([0, *lengths]).tolist()
+    return contexts, dict(zip(texts, zip(ends, ends[1:])))
 
 
 def _encode_part(tokenizer, texts):
     encodings = tokenizer.encode(texts)
-    return [Tokens(*(np.array(values, np.int32) for values in one)) for one in encodings]
+    tokens = np.concatenate([np.array(one, np.int32).T for one in encodings])
+    return tokens, [len(one.ids) for one in encodings]
 
 
 def _find_answer(question, tokens, windows):

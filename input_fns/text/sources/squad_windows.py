@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from input_fns.convert.options import Options
+from input_fns.convert.shared_array import SharedArray
 from input_fns.convert.source import Broken, RawSplit, Row
 from input_fns.dataset_info import Feature
 from input_fns.text.sources.token_rows import StoredTokens
@@ -89,39 +90,27 @@ def find_windows(question: np.ndarray, context: Tokens, options: Options) -> Win
     return Windows(capacity, min(capacity, options.doc_stride), len(context.ids))
 
 
-class Asked(NamedTuple):
-    """A question, its context and its answer.
-
-    Attributes:
-      name: file and id, for the list of questions that are left out.
-      number: number of the question in the data set: side files in order.
-      ids: tokens of the question, truncated.
-      context: tokens of the context.
-      answer: `(first, last)` token of the context, or None.
-      problem: why the question is left out, or "".
-    """
-
-    name: str
-    number: int
-    ids: np.ndarray
-    context: Tokens
-    answer: tuple[int, int] | None
-    problem: str
-
-
 @dataclasses.dataclass(frozen=True)
 class RawWindows(RawSplit):
     """A split of windows; questions that have none are `Broken`.
 
     Attributes:
-      rows: question and number of the window of each row; -1 for a question that is left out.
+      rows: int64 `[size, 8]`: number of the question in the data set (side files in order), begin
+        and end of its ids and of its context, first and last token of the answer in the context, or
+        -1, and number of the window; -1 for a question that is left out.
+      questions: ids of all questions, truncated.
+      contexts: tokens of all contexts, int32 `[n, 3]`: see `Tokens`.
+      problems: `{number: (file and id, reason)}` of questions that are left out.
       options: `max_length` and `doc_stride`.
       tokens: of the vocabulary.
     """
 
     KEYS = ("rows",)
 
-    rows: list[tuple[Asked, int]]
+    rows: np.ndarray
+    questions: SharedArray
+    contexts: SharedArray
+    problems: dict[int, tuple[str, str]]
     options: Options
     tokens: StoredTokens
 
@@ -133,14 +122,17 @@ class RawWindows(RawSplit):
     @property
     def num_windows(self) -> int:
         """Number of rows to store."""
-        return sum(number >= 0 for _, number in self.rows)
+        return int((self.rows[:, -1] >= 0).sum())
 
     def read(self, i: int) -> Row | Broken:
         """Returns a row."""
-        asked, number = self.rows[i]
-        if asked.problem:
-            return Broken(asked.name, asked.problem)
-        values = self._values(asked, number)
+        number, *places, window = self.rows[i].tolist()
+        if window < 0:
+            return Broken(*self.problems[number])
+        question = self.questions.read(*places[:2])
+        context = Tokens(*self.contexts.read(*places[2:4]).T)
+        values = self._values(question, context, places[4:], window)
+        values["question_index"] = number
         stored = {
             name: np.asarray(values[name], feature.dtype).tobytes()
             for name, feature in self._features.items()
@@ -162,8 +154,7 @@ class RawWindows(RawSplit):
             "end_positions": Feature("raw", "int32", ()),
         }
 
-    def _values(self, asked, number):
-        question, context = asked.ids, asked.context
+    def _values(self, question, context, answer, number):
         tokens, windows = self.tokens, find_windows(question, context, self.options)
         window = windows.tokens(number)
         of_context = slice(window.start, window.stop)
@@ -181,14 +172,12 @@ class RawWindows(RawSplit):
         values["is_max_context"][offset:end] = windows.has_most_context(number)
         positions = np.arange(length)
         start_position = end_position = 0
-        answer = asked.answer
-        if answer and answer[0] >= window.start and answer[1] < window.stop:
+        if answer[0] >= window.start and answer[1] < window.stop:
             start_position, end_position = (place - window.start + offset for place in answer)
         return {
             **values,
             "input_mask": positions <= end,
             "segment_ids": (positions >= offset) & (positions <= end),
-            "question_index": asked.number,
             "start_positions": start_position,
             "end_positions": end_position,
         }

@@ -6,7 +6,7 @@ import dataclasses
 import io
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -16,8 +16,9 @@ from input_fns import DataError
 from input_fns.core import framing
 from input_fns.dataset_info import DatasetInfo, SplitInfo
 
-# Records to read of a split, spread over the shards if these are small, and to decode.
-SIZE = 512
+# Records to read of a split, spread over the shards if these are small, and to decode. They are in
+# memory: fewer of large ones.
+SIZE, _MAX_BYTES = 512, 2**28
 _DECODED = 128
 _SPREAD_BYTES = 2**28
 # Shares of a sample from which on a finding is an error, or a warning.
@@ -76,11 +77,11 @@ class Sample:
         """Returns a raw feature of all examples, `[examples, *shape]`."""
         return np.stack([self.data.features[name].to_array(each[name]) for each in self.examples])
 
-    def pixels(self, name: str) -> list[np.ndarray | None]:
-        """Returns images, of a large JPEG an eighth of its size; None for broken ones."""
+    def pixels(self, name: str) -> Iterator[np.ndarray | None]:
+        """Yields images, of a large JPEG an eighth of its size; None for broken ones."""
         feature = self.data.features[name]
         read = _decode if feature.is_image_file else feature.to_array
-        return [read(example[name]) for example in self.examples]
+        return (read(example[name]) for example in self.examples)
 
     def names(self) -> list[str]:
         """Returns the names of the source files of the examples; "one" without a name."""
@@ -97,22 +98,26 @@ class Sample:
 def read(data: DatasetInfo, split: str, files: Mapping[str, bytes]) -> Sample:
     """Returns a sample of a split that has examples."""
     info = data.splits[split]
-    count = -(-SIZE // len(info.shards))
-    found = []
-    for shard in info.shards[:: max(1, len(info.shards) // SIZE)]:
+    size = min(SIZE, max(1, _MAX_BYTES * info.num_examples // info.num_bytes))
+    count = -(-size // len(info.shards))
+    found, num_bytes = [], 0
+    for shard in info.shards[:: max(1, len(info.shards) // size)]:
         is_spread = info.num_bytes < _SPREAD_BYTES
         stride = max(1, -(-shard.num_examples // count)) if is_spread else 1
         numbers = range(0, shard.num_examples, stride)[:count]
         # Without tf.data: a session of each shard takes longer than all of the records.
         try:
             for record in framing.sample(data.path(shard), numbers, shard):
+                num_bytes += len(record)
+                if found and num_bytes > _MAX_BYTES:  # of examples of very different sizes
+                    break
                 stored = tf.train.Example.FromString(record).features.feature
                 found.append(
                     {n: f.bytes_list.value[0] for n, f in stored.items() if f.bytes_list.value}
                 )
         except framing.FramingError as error:
             raise DataError(f"{data.path(shard)}: {error}") from error
-    return Sample(data, split, found[:SIZE], files)
+    return Sample(data, split, found[:size], files)
 
 
 def _decode(stored):

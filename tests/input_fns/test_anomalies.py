@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from input_fns import DataError, anomalies
+from input_fns.anomalies import sample
 from input_fns.convert import writer
 from input_fns.convert.source import RawArrays, RawDataset
 
@@ -26,6 +27,15 @@ def found(data):
 
 def test_usual_data_has_none(tmp_path):
     assert found(write(tmp_path, [0, 1, 2, 0, 1])) == []
+
+
+def test_the_sample_of_large_examples_has_few_of_them(tmp_path, monkeypatch):
+    data = write(tmp_path, [0, 1, 2] * 7)
+    assert len(sample.read(data, "train", {}).examples) == 21
+    monkeypatch.setattr(sample, "_MAX_BYTES", data.splits["train"].num_bytes // 5)
+    found = sample.read(data, "train", {})
+    assert len(found.examples) == 4
+    assert found.where == "'train' (a sample)"
 
 
 def test_a_class_without_examples_is_a_warning(tmp_path):

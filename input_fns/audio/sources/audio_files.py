@@ -146,14 +146,17 @@ def resample(samples: np.ndarray, rate: int, new_rate: int) -> np.ndarray:
     padded = np.pad(samples, (half, half + 1))
     windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * half + 1)
     result = np.empty(count)
+    # Outputs whose windows do not overlap, or NumPy would compute their products without BLAS.
+    apart = -(-windows.shape[1] // down)
     for first in range(0, min(up, count), _BLOCK):  # outputs of one phase: every up-th
         numbers = range(first, min(up, count, first + _BLOCK))
         phases = np.array(numbers) * down % up
         is_cached = up * (2 * half + 1) <= _MAX_CACHED
         bank = filter_bank(up, down)[phases] if is_cached else _filters(up, down, phases)
         for number, taps in zip(numbers, bank):
-            outputs = result[number::up]
-            outputs[:] = windows[number * down // up :: down][: len(outputs)] @ taps
+            for begin in range(number, min(count, number + apart * up), up):
+                outputs = result[begin :: apart * up]
+                outputs[:] = windows[begin * down // up :: apart * down][: len(outputs)] @ taps
     return result
 
 

@@ -119,7 +119,7 @@ def read(
     if is_stored:
         return samples[:, 0], rate
     wav.check_floats(samples)
-    return samples.mean(axis=1), rate
+    return wav.to_mono(samples), rate
 
 
 def _check_end(file, num_bytes, sound):

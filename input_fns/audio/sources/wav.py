@@ -200,7 +200,13 @@ def decode(data: bytes | memoryview, header: Header) -> np.ndarray:
     else:
         samples = samples.astype(np.float64)
         check_floats(samples)
-    return samples.reshape(-1, header.num_channels).mean(axis=1)
+    return to_mono(samples.reshape(-1, header.num_channels))
+
+
+def to_mono(samples: np.ndarray) -> np.ndarray:
+    """Returns the mean of the channels, float64 `[n]`, of float64 `[n, channels]`."""
+    # NumPy's mean over few columns takes 20 times as long.
+    return sum(samples.T[1:], samples[:, 0]) / samples.shape[1]
 
 
 def check_floats(samples: np.ndarray) -> None:

@@ -119,6 +119,16 @@ def test_a_dataset_json_that_attacks_its_reader(tmp_path, content, problem):
         (["features", "image", "shape"], [2**30, 2**30], "features.image.shape is too large"),
         (["features", "image", "shape"], [], "features.image has the shape [], and must be"),
         (["features", "image", "shape"], [60], "must be [height, width, channels]"),
+        (
+            ["features", "image"],
+            {"encoding": "unpadded", "dtype": "bool", "shape": [7, 5, 1]},
+            "features.image is bool, which cannot be unpadded",
+        ),
+        (
+            ["features", "image"],
+            {"encoding": "unpadded", "dtype": "uint8", "shape": [7, None, 1]},
+            "features.image.shape[1] is null, and must be an integer",
+        ),
         (["features", "image", "shape"], [5, 4, 3, 1], "has the shape [5, 4, 3, 1], and must"),
         (["splits"], {}, "splits is empty"),
         (["splits", "train", "shards"], {}, "splits.train.shards is an object"),

@@ -149,7 +149,10 @@ class DatasetJson(_DatasetTarget):
     """dataset.json."""
 
     name = "dataset_json"
-    _strings = ("train", "test", "image", "label", "raw", "jpeg", "uint8", "float64", "object")
+    _strings = (
+        *("train", "test", "image", "label"),
+        *("raw", "unpadded", "jpeg", "uint8", "float64", "object"),
+    )
 
     def mutate(self, case, data_dir):
         """Mutates its values, or its bytes."""

@@ -112,6 +112,12 @@ def test_padded_recordings_of_earlier_versions_are_the_same_examples(texts, padd
         assert anomalies.find(data) == anomalies.find(texts)
 
 
+def test_a_batch_that_is_parsed_at_once_is_bounded_by_its_padded_size(texts, monkeypatch):
+    monkeypatch.setattr(records, "_PARSE_BYTES", 3 * (2 * 4800 + 4 + 12))
+    first = next(records.iterate(lambda: AudioPipeline(texts).stored("train")))
+    assert first[0]["waveform"].shape == (3, 4800)
+
+
 def test_a_served_record_is_padded_or_not(texts, padded, session):
     found = []
     for data in (texts, padded):

@@ -6,6 +6,7 @@ U+2581, SentencePiece's mark of a space, which becomes a space.
 
 from __future__ import annotations
 
+import functools
 import io
 from collections.abc import Iterable, Sequence
 
@@ -51,6 +52,9 @@ class Vocabulary:
                 f"--pad_id={PAD} --eos_id={EOS}"
             )
 
+    def __reduce__(self):
+        return _unpickled, (self.model,)
+
     @property
     def num_pieces(self) -> int:
         """Number of pieces."""
@@ -84,6 +88,12 @@ class Vocabulary:
         return self._processor.decode(rows) if rows else []
 
 
+@functools.lru_cache(maxsize=1)
+def _unpickled(model):
+    """Returns the vocabulary that a worker process keeps between tasks."""
+    return Vocabulary(model)
+
+
 def load(path: str) -> Vocabulary:
     """Reads a vocabulary, local or gs://.
 
@@ -99,11 +109,11 @@ def load(path: str) -> Vocabulary:
         raise DataError(f"the vocabulary {path} is not there") from error
 
 
-def train(lines: Iterable[str], size: int, kind: str, seed: int) -> Vocabulary:
+def train(lines: Iterable[bytes], size: int, kind: str, seed: int) -> Vocabulary:
     """Learns a vocabulary from lines of all languages.
 
     Args:
-      lines: text.
+      lines: text in UTF-8.
       size: size of the vocabulary, a multiple of 128; a small text may have fewer pieces.
       kind: "unigram" or "bpe".
       seed: seed of the sample from more than a million lines.
@@ -111,7 +121,7 @@ def train(lines: Iterable[str], size: int, kind: str, seed: int) -> Vocabulary:
     Raises:
       DataError: the text is empty, or has more distinct characters than `size`.
     """
-    lines = [line for line in lines if line.strip()]
+    lines = [line for line in lines if line.decode().strip()]
     if not lines:
         raise DataError("there is no text to learn a vocabulary from")
     if len(lines) > _MAX_LINES:
@@ -120,7 +130,7 @@ def train(lines: Iterable[str], size: int, kind: str, seed: int) -> Vocabulary:
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines),
+            sentence_iterator=(line.decode() for line in lines),
             model_writer=model,
             model_type=kind,
             vocab_size=size,

@@ -7,16 +7,19 @@ belongs to the n-th of the target row. Rows of other splits have one pair each, 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from input_fns import DataError, dataset_info
 from input_fns.convert.options import Options
 from input_fns.convert.runners import Runner
-from input_fns.convert.source import RawDataset, RawSplit, Row, content_name
+from input_fns.convert.shared_array import SharedArray, SharedRows
+from input_fns.convert.source import RawDataset, RawSplit, Row, Rows, content_name
 from input_fns.dataset_info import Feature
 from input_fns.text import vocabulary
 from input_fns.text.parallel_kind import Text, TextSplit
@@ -25,6 +28,7 @@ from input_fns.text.vocabulary import Vocabulary
 
 _VOCABULARY_FILE = "vocabulary.model"
 _ENCODE_AT_ONCE = 10_000
+_BLOCK_ROWS = 2**12
 # First-fit packing over this many open rows.
 _OPEN_ROWS = 64
 
@@ -34,25 +38,43 @@ class RawTokens(RawSplit):
     """A split of rows of tokens.
 
     Attributes:
-      rows: token ids of the sentences of each row, of the source and of the target.
+      source: token ids of the sentences of each row.
+      target: those of the target.
       max_length: tokens per row.
       dtype: dtype of the stored ids.
     """
 
-    KEYS = ("rows",)
+    KEYS = ("source", "target")
 
-    rows: list[tuple[np.ndarray, np.ndarray]]
+    source: SharedRows
+    target: SharedRows
     max_length: int
     dtype: str
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the rows."""
+        return len(self) * 2 * self.max_length * np.dtype(self.dtype).itemsize
+
     def read(self, i: int) -> Row:
         """Returns a row."""
-        feature, values = Feature("raw", self.dtype, (self.max_length,)), {}
-        for name, tokens in zip(("source", "target"), self.rows[i]):
-            row = np.zeros(self.max_length, np.dtype(self.dtype).newbyteorder("<"))
-            row[: len(tokens)] = tokens
-            values[name] = row.tobytes()
-        return Row(values, {"source": feature, "target": feature})
+        return next(iter(next(self.part(i, i + 1).blocks())))
+
+    def __iter__(self) -> Iterator[Row]:
+        for rows in self.blocks():
+            yield from rows
+
+    def blocks(self) -> Iterator[Rows]:
+        """Yields all rows."""
+        feature = Feature("raw", self.dtype, (self.max_length,))
+        for begin in range(0, len(self), _BLOCK_ROWS):
+            values = {}
+            for name in ("source", "target"):
+                some = getattr(self, name)[begin : begin + _BLOCK_ROWS]
+                dtype = np.dtype(self.dtype).newbyteorder("<")
+                values[name] = np.zeros([len(some), self.max_length], dtype)
+                values[name][np.arange(self.max_length) < some.lengths[:, None]] = some.joined()
+            yield Rows(values, {"source": feature, "target": feature})
 
 
 def encode(
@@ -76,13 +98,15 @@ def encode(
         train = raw.splits.get("train")
         if train is None:
             raise DataError("a vocabulary is learnt from 'train', which is missing: --vocabulary")
-        lines = [line.decode() for side in (train.source, train.target) for line in side]
+        lines = [*train.source, *train.target]
         progress(f"vocabulary: {options.subwords} pieces of {len(lines)} lines")
         pieces = vocabulary.train(lines, options.vocab_size, options.subwords, options.seed)
     splits, described = {}, {}
     for name, split in raw.splits.items():
         is_whole = name != "train" and name not in raw.held_out
-        splits[name], described[name] = _encode_split(name, split, pieces, options, is_whole)
+        splits[name], described[name] = _encode_split(
+            name, split, pieces, options, is_whole, runner
+        )
         progress(f"{name}: {described[name].describe(len(splits[name]), options.max_length)}")
     text = Text(
         languages=options.languages,
@@ -104,10 +128,10 @@ def _vocabulary_file(path):
     return os.path.join(path, text.vocabulary)
 
 
-def _encode_split(name, split: RawText, pieces: Vocabulary, options, is_whole):
+def _encode_split(name, split: RawText, pieces: Vocabulary, options, is_whole, runner):
     dtype = "uint16" if pieces.size <= 2**16 else "int32"
-    sides = [_encode_side(side, pieces, dtype) for side in (split.source, split.target)]
-    lengths = np.array([[len(ids) for ids in side] for side in sides])  # [2, pairs]
+    sides = [_encode_side(side, pieces, dtype, runner) for side in (split.source, split.target)]
+    lengths = np.array([side.lengths for side in sides])  # [2, pairs]
     too_long = lengths.max(axis=0) > options.max_length
     if is_whole and too_long.any():
         first = np.flatnonzero(too_long)[0]
@@ -124,16 +148,35 @@ def _encode_split(name, split: RawText, pieces: Vocabulary, options, is_whole):
     rows = _pack(lengths, kept, options.max_length) if name == "train" else [[i] for i in kept]
     tokens = lengths[:, kept].sum(axis=1).tolist()
     described = TextSplit(len(kept), *tokens, left_out=dict(+reasons))
-    joined = [tuple(np.concatenate([side[i] for i in row]) for side in sides) for row in rows]
-    return RawTokens(joined, options.max_length, dtype), described
+    joined = [_join_rows(side, rows, runner) for side in sides]
+    return RawTokens(*joined, options.max_length, dtype), described
 
 
-def _encode_side(lines, pieces, dtype):
-    sentences = []
-    for start in range(0, len(lines), _ENCODE_AT_ONCE):
-        some = [line.decode() for line in lines[start : start + _ENCODE_AT_ONCE]]
-        sentences += [np.array(ids, dtype) for ids in pieces.encode(some)]
-    return sentences
+def _encode_side(lines, pieces, dtype, runner):
+    """Returns the token ids of each line."""
+    lengths = []
+
+    def tokens():
+        parts = (lines[i : i + _ENCODE_AT_ONCE] for i in range(0, len(lines), _ENCODE_AT_ONCE))
+        for ids, of_part in runner.apply(functools.partial(_encode_part, pieces, dtype), parts):
+            lengths.extend(of_part)
+            yield ids
+
+    return SharedRows.of(SharedArray.write(runner.folder, tokens()), np.array(lengths))
+
+
+def _encode_part(pieces, dtype, lines):
+    found = pieces.encode([line.decode() for line in lines])
+    return np.array(list(itertools.chain.from_iterable(found)), dtype), list(map(len, found))
+
+
+def _join_rows(side, rows, runner):
+    """Returns the token ids of each row, those of its sentences one after the other."""
+    order = np.array(list(itertools.chain.from_iterable(rows)))
+    ends = np.cumsum(list(map(len, rows)))
+    parts = (order[i : i + _ENCODE_AT_ONCE] for i in range(0, len(order), _ENCODE_AT_ONCE))
+    values = SharedArray.write(runner.folder, (side[part].joined() for part in parts))
+    return SharedRows.of(values, np.add.reduceat(side.lengths[order], [0, *ends[:-1]]))
 
 
 def _pack(lengths, pairs, max_length):

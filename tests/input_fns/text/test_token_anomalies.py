@@ -105,7 +105,7 @@ def test_texts_to_predict_alone_must_be_known(prepare):
 def test_translations_that_are_their_source(tmp_path, prepare, share, is_error):
     lines = ["the good dog is a bad film", "das schlechte wetter"] * 20
     path = tmp_path / "v.model"
-    path.write_bytes(vocabulary.train(lines, 384, "unigram", 0).model)
+    path.write_bytes(vocabulary.train(map(str.encode, lines), 384, "unigram", 0).model)
     number = round(share * 20)
     german = [*lines[::2][:number], *lines[1::2][number:]]
     files = {"train.en": "\n".join(lines[::2]), "train.de": "\n".join(german)}
@@ -135,7 +135,7 @@ def pairs(english, german):
 def test_a_sentencepiece_vocabulary_of_another_script(tmp_path, prepare, german, is_error):
     lines = ["the good dog is a bad film , 7", "das schlechte wetter , 7"] * 20
     path = tmp_path / "v.model"
-    path.write_bytes(vocabulary.train(lines, 384, "unigram", 0).model)
+    path.write_bytes(vocabulary.train(map(str.encode, lines), 384, "unigram", 0).model)
     options = {"languages": ("en", "de"), "vocabulary": path, "max_length": 128}
     files = pairs("the good dog is a bad film , 7", german)
     if is_error:

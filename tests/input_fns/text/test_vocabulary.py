@@ -24,7 +24,7 @@ STRANGE = [
 
 @pytest.fixture(scope="module", params=SUBWORDS)
 def pieces(request):
-    return vocabulary.train(LINES, 384, request.param, seed=0)
+    return vocabulary.train(map(str.encode, LINES), 384, request.param, seed=0)
 
 
 def test_what_is_encoded_is_decoded(pieces):
@@ -74,9 +74,9 @@ def test_what_is_no_vocabulary_is_refused(tmp_path):
 
 def test_without_text_there_is_no_vocabulary():
     with pytest.raises(DataError, match="no text to learn a vocabulary from"):
-        vocabulary.train(["", "  "], 384, "unigram", seed=0)
+        vocabulary.train([b"", "\u2003".encode()], 384, "unigram", seed=0)
 
 
 def test_more_characters_than_room_are_refused():
     with pytest.raises(DataError, match="no vocabulary of 256 pieces"):
-        vocabulary.train(LINES, 256, "unigram", seed=0)
+        vocabulary.train(map(str.encode, LINES), 256, "unigram", seed=0)

@@ -174,7 +174,9 @@ def _kept(
     left_out: LeftOut,
 ) -> Iterator[tuple[str, Any]]:
     """Yields (place, record) of a list; counts those that are invalid."""
-    for place, value in enumerate(content.required(field, _list)):
+    values = content.required(field, _list)
+    for place, value in enumerate(values):
+        values[place] = None  # frees memory for what is made of it
         try:
             if not isinstance(value, dict):
                 raise _InvalidError(f"{field} that are not an object", "")

@@ -1,4 +1,4 @@
-"""Finds a model by name, or a custom model as `package.module:ATTRIBUTE`."""
+"""Finds a model by name, a network as `keras:NETWORK`, or a custom model as `module:ATTRIBUTE`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ MODELS = {
     "convnet": "models.vision.convnet:MODEL",
     "resnet": "models.vision.resnet:MODEL",
     "mobilenet": "models.vision.mobilenet:MODEL",
+    "saved_model": "models.vision.saved_model:MODEL",
     "retinanet": "models.detection.retinanet:MODEL",
     "unet": "models.segmentation.unet:MODEL",
     "deeplab": "models.segmentation.deeplab:MODEL",
@@ -33,6 +34,9 @@ MODELS = {
     "bert_token_classifier": "models.text.bert_token_classifier:MODEL",
     "bert_squad": "models.text.bert_squad:MODEL",
 }
+
+# `--model=KIND:REST` is the model that this function makes of REST.
+_KINDS = {"keras": "models.vision.keras_network:find"}
 
 _SHOWN = 6  # models that a message names
 
@@ -62,6 +66,9 @@ def find(name: str) -> Model:
             f"--model={name} is unknown.{did_you_mean(name, MODELS)} "
             "Use --model=package.module:ATTRIBUTE for a custom model"
         )
+    kind, _, rest = name.partition(":")
+    if kind in _KINDS:
+        return attribute("model", _KINDS[kind])(rest)
     path = MODELS.get(name, name)
     model = attribute("model", path)
     if not isinstance(model, Model):

@@ -74,7 +74,20 @@ def pooled_logits(x, params, training):
     Returns:
       Logits `[batch, num_classes]`, of the dtype of `x`.
     """
-    x = global_pool(x, "global_pool")
+    return logits(global_pool(x, "global_pool"), params, training)
+
+
+def logits(x, params, training):
+    """Dropout with rate `params["dropout"]`, and the last dense layer.
+
+    Args:
+      x: float32 or bfloat16 `[batch, features]`.
+      params: hyperparameters.
+      training: True turns dropout on.
+
+    Returns:
+      Logits `[batch, num_classes]`, of the dtype of `x`.
+    """
     x = dropout(x, params["dropout"], training)
     initializer = tf.compat.v1.random_normal_initializer(stddev=0.01)  # Goyal et al. 2017, 5.1
     return tf.compat.v1.layers.dense(
@@ -85,8 +98,9 @@ def pooled_logits(x, params, training):
 def global_pool(x, name):
     """Global average pooling of `[batch, height, width, channels]` to `[batch, channels]`."""
     with tf.name_scope(name):
-        # In float32: a CPU sums bfloat16 in bfloat16, where 256 + 1 is 256.
-        return tf.cast(tf.reduce_mean(tf.cast(x, tf.float32), axis=[1, 2]), x.dtype)
+        # A CPU sums bfloat16 in bfloat16, where 256 + 1 is 256.
+        dtype = tf.float32 if x.dtype == tf.bfloat16 else x.dtype
+        return tf.cast(tf.reduce_mean(tf.cast(x, dtype), axis=[1, 2]), x.dtype)
 
 
 def reports(params, pipeline):

@@ -1,0 +1,190 @@
+"""Networks of Keras and SavedModels through both wrappers: training, export, back to Keras."""
+
+import glob
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import run_cpu
+import run_tpu
+from common.errors import UsageError
+from models.layers import traced
+from models.vision import keras_network
+from tests import numerics
+from tests.conftest import EMULATED, _runner
+from tools import keras_network as tool
+
+NAME = "keras:tests.test_keras_runs:without_batch_norm"
+STEPS = ["--mode=train", "--train_steps=3", "--train_batch_size=14", "--save_checkpoints_steps=3"]
+
+
+def without_batch_norm(input_shape, filters=5):
+    """A network whose gradients are sums over the examples: cores and micro-batches train alike."""
+    layers = tf.keras.layers
+    images = tf.keras.Input(input_shape)
+    x = layers.Rescaling(1 / 255)(images)
+    x = layers.Conv2D(filters, 3, activation="swish", kernel_regularizer="l2")(x)
+    return tf.keras.Model(images, x)
+
+
+def with_batch_norm(input_shape):
+    layers = tf.keras.layers
+    images = tf.keras.Input(input_shape)
+    x = layers.Conv2D(5, 3)(layers.Rescaling(1 / 255)(images))
+    return tf.keras.Model(images, layers.BatchNormalization(momentum=0.5)(x))
+
+
+@pytest.fixture(scope="module")
+def flags(data_dir):
+    return [f"--model={NAME}", "--dataset=stripes", f"--data_dir={data_dir}", "--seed=1",
+            "--params=optimizer=sgd,learning_rate=0.1", "--noexport_check"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def cpu(flags):
+    return _runner(run_cpu, *flags)
+
+
+@pytest.fixture(scope="module")
+def tpu(flags):
+    return _runner(run_tpu, *flags, *EMULATED)
+
+
+@pytest.fixture(scope="module")
+def trained(cpu, tmp_path_factory):
+    """The model_dir of a training of `without_batch_norm` on a CPU."""
+    model_dir = str(tmp_path_factory.mktemp("trained"))
+    cpu(model_dir, *STEPS)
+    return model_dir
+
+
+@pytest.mark.parametrize("other", ["emulated TPU", "micro-batches"])
+def test_three_steps_are_those_of_run_cpu(other, trained, cpu, tpu, tmp_path, variables):
+    if other == "emulated TPU":
+        tpu(tmp_path, *STEPS)
+    else:
+        cpu(tmp_path, *STEPS, "--accumulate_steps=7")
+    expected = variables(trained)
+    assert {"conv2d/kernel", "conv2d/bias", "logits/kernel"} <= set(expected)
+    # Gradients are means over 14 examples of 15 pixels.
+    numerics.assert_all_close(variables(tmp_path), expected, terms=14 * 15, depth=3 * 3)
+
+
+@pytest.mark.slow
+def test_mirrored_replicas_train_alike(trained, cpu, tmp_path, variables):
+    cpu(tmp_path, *STEPS, "--strategy=mirrored", "--replicas=2")
+    numerics.assert_all_close(variables(tmp_path), variables(trained), terms=14 * 15, depth=3 * 3)
+
+
+def test_the_export_serves_what_run_cpu_predicts(cpu, trained, tmp_path, caplog):
+    export = tmp_path / "export"
+    cpu(trained, "--mode=export", f"--export_dir={export}")
+    images = np.random.default_rng(0).integers(0, 256, [3, 7, 5, 1]).astype(np.uint8)
+    with traced.tensorflow_2():
+        served = tf.saved_model.load(glob.glob(f"{export}/*")[0])
+        found = served.signatures["serving_default"](image=tf.constant(images))
+        tool.to_keras(trained, f"{tmp_path}/whole.keras")
+        logits = tf.keras.models.load_model(f"{tmp_path}/whole.keras").predict(
+            images.astype(np.float32), verbose=0
+        )
+        expected = tf.nn.softmax(logits).numpy()
+        numerics.assert_close(found["probabilities"], expected, terms=9, depth=5, magnitude=1)
+    assert "custom gradients" not in caplog.text
+
+
+@pytest.mark.parametrize("ending", [".keras", ".h5", ".weights.h5"])
+def test_weights_return_from_keras(ending, trained, tmp_path, variables, capsys):
+    file = f"{tmp_path}/network{ending}"
+    with traced.tensorflow_2():
+        tf.keras.backend.reset_uids()
+        network = without_batch_norm((7, 5, 3))
+        network.set_weights([np.full(w.shape, 7.0) for w in network.get_weights()])
+        network.save_weights(file) if "weights" in ending else network.save(file)
+    tool.main("to_checkpoint", NAME.partition(":")[2], file, f"{tmp_path}/ck", "8", "filters=5")
+    assert f"--warm_start_from={tmp_path}/ck" in capsys.readouterr().out
+    found = {name: tf.train.load_variable(f"{tmp_path}/ck", name) for name in ("conv2d/kernel",)}
+    assert (found["conv2d/kernel"] == 7).all()
+
+
+def test_a_warm_start_restores_them(cpu, tmp_path, capsys):
+    with traced.tensorflow_2():
+        tf.keras.backend.reset_uids()
+        without_batch_norm((7, 5, 1)).save(f"{tmp_path}/network.keras")
+    tool.to_checkpoint(
+        NAME.partition(":")[2], f"{tmp_path}/network.keras", f"{tmp_path}/ck", "7x5x1"
+    )
+    cpu(tmp_path / "run", *STEPS, f"--warm_start_from={tmp_path}/ck")
+    assert "warm start: restored 2 variables" in capsys.readouterr().out
+
+
+def test_to_keras_writes_the_moving_average(flags, tmp_path, variables):
+    _runner(run_cpu, *flags)(tmp_path / "run", *STEPS, "--params=ema_decay=0.5")
+    tool.to_keras(str(tmp_path / "run"), f"{tmp_path}/whole.h5")
+    with traced.tensorflow_2():
+        weights = tf.keras.models.load_model(f"{tmp_path}/whole.h5", compile=False).get_weights()
+    expected = variables(tmp_path / "run")["conv2d/kernel/ExponentialMovingAverage"]
+    np.testing.assert_array_equal(weights[0], expected)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["to_nothing", "a", "b"], "'to_nothing' is unknown"),
+        (["to_checkpoint", "tf.keras.applications.VGG16", "missing.h5", "c"], "is missing"),
+        (["to_checkpoint", "tf.keras.applications.VGG16", "weights.npz", "c"], "must end in"),
+        (["to_keras", "missing", "whole.keras"], "no checkpoint in missing"),
+        (["to_keras", "missing", "whole.txt"], "must end in"),
+    ],
+)
+def test_a_wrong_argument_is_one_error(arguments, message):
+    with pytest.raises(UsageError, match=message):
+        tool.main(*arguments)
+
+
+def test_a_file_of_another_network_is_one_error(tmp_path):
+    with traced.tensorflow_2():
+        layers = tf.keras.layers
+        tf.keras.Sequential([layers.Dense(3, input_shape=(2,))]).save(f"{tmp_path}/other.h5")
+    with pytest.raises(UsageError, match="has no finite values of 2 of the 2 variables"):
+        tool.to_checkpoint(NAME.partition(":")[2], f"{tmp_path}/other.h5", f"{tmp_path}/ck", "8")
+    assert not os.path.exists(f"{tmp_path}/ck.index")
+
+
+def test_a_damaged_file_is_one_error(tmp_path):
+    (tmp_path / "weights.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
+    with pytest.raises(UsageError, match="does not fit"):
+        tool.to_checkpoint(NAME.partition(":")[2], f"{tmp_path}/weights.h5", f"{tmp_path}/ck", "8")
+
+
+def test_normalization_of_released_efficientnets_is_corrected(tmp_path):
+    """Keras scales pixels again with weights="imagenet"; a checkpoint has that in its variance."""
+    name = "tests.test_keras_runs:normalized"
+    with traced.tensorflow_2():
+        network = normalized((8, 8, 3))
+        mean, variance = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
+        network.set_weights([mean, variance, 0, *network.get_weights()[3:]])
+        network.save_weights(f"{tmp_path}/weights.h5")
+    tool.to_checkpoint(name, f"{tmp_path}/weights.h5", f"{tmp_path}/ck", "8")
+    found = tf.train.load_variable(f"{tmp_path}/ck", "normalization/variance")
+    np.testing.assert_allclose(found, variance**2, rtol=1e-6)
+
+
+def normalized(input_shape):
+    images = tf.keras.Input(input_shape)
+    x = tf.keras.layers.Normalization(name="normalization")(images)
+    return tf.keras.Model(images, tf.keras.layers.Conv2D(3, 1)(x))
+
+
+def test_the_statistics_of_a_normalization_layer_are_variables(session):
+    params = {"num_classes": 3, "precision": "float32", "trainable": ".*", "dropout": 0.0}
+    model = keras_network.find("tests.test_keras_runs:normalized")
+    images = tf.constant(np.full([2, 8, 8, 3], 5.0, np.float32))
+    logits = model.inference({"image": images}, params, False)["logits"]
+    session.run(tf.compat.v1.global_variables_initializer())
+    before = session.run(logits)
+    (mean,) = [v for v in tf.compat.v1.global_variables() if v.op.name == "normalization/mean"]
+    mean.load(np.full([3], 5.0, np.float32), session)
+    assert np.abs(before).max() > 0
+    assert not session.run(logits).any()

@@ -1,0 +1,182 @@
+"""Converts weights of --model=keras:NETWORK between Keras files and checkpoints.
+
+python -m tools.keras_network to_checkpoint NETWORK FILE CHECKPOINT [SIZE] [NAME=VALUE,...]
+python -m tools.keras_network to_keras SOURCE FILE [SIZE]
+
+NETWORK is the value of --model after `keras:`. FILE is a model or weights of Keras 2: .keras, .h5
+or .weights.h5. SOURCE is a model_dir, or a checkpoint of one. SIZE is the size of images, such as
+224, 224x192 or 28x28x1: by default 224, and of a run that of its data set. NAME=VALUE,... are
+hyperparameters, as of --params.
+
+`to_checkpoint` writes what --warm_start_from reads, without a last dense layer: of applications
+those of Keras, such as efficientnetb0_notop.h5. `to_keras` writes the network, what a run does to
+pixels before it, and the last layer, as a tf.keras.Model from pixels, 0 to 255, to logits.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from engine.cli import startup
+
+if __name__ == "__main__":
+    startup.check(startup.check_environment)
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+import tensorflow as tf
+
+from common import files
+from common.errors import UsageError
+from engine.checkpoints import ema, find, writer
+from engine.cli import hparams, runtime
+from input_fns import dataset_info
+from models import registry
+from models.layers import traced
+from models.vision import keras_network
+
+_ENDINGS = (".keras", ".h5")  # .weights.h5 too
+_SIZE = 224
+# Standard deviations of the pixels of ImageNet, which the released weights of EfficientNet hold as
+# variances. `weights="imagenet"` corrects that by another scaling in the network.
+_IMAGENET_DEVIATIONS = np.array([0.229, 0.224, 0.225], np.float32)
+
+
+def main(command: str, *arguments: str) -> None:
+    """Runs a command; see the docstring of this module."""
+    runtime.prepare()
+    commands = {"to_checkpoint": to_checkpoint, "to_keras": to_keras}
+    if command not in commands:
+        raise UsageError(f"'{command}' is unknown. Valid: {', '.join(commands)}")
+    commands[command](*arguments)
+
+
+def to_checkpoint(network: str, file: str, checkpoint: str, *options: str) -> None:
+    """Writes the weights in `file` as a checkpoint for --warm_start_from."""
+    _check_ending(file)
+    if not os.path.isfile(file):
+        raise UsageError(f"{file} is missing or not a file")
+    sizes = [option for option in options if "=" not in option]
+    model = registry.find(f"keras:{network}")
+    params = hparams.resolve(model, [option for option in options if "=" in option], None)
+    built = keras_network.build(network, _shape(sizes[0] if sizes else _SIZE), params)
+    with traced.tensorflow_2():
+        for source in built.sources.values():
+            if source.variable.dtype.is_floating:
+                source.variable.assign(tf.fill(source.variable.shape, np.nan))
+        by_name = {} if file.endswith((".keras", ".weights.h5")) else {"by_name": True}
+        try:
+            built.model.load_weights(file, **by_name)
+        # Keras and h5py raise built-in exceptions for a damaged file and for other layers.
+        except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+            line = str(error).strip().partition("\n")[0]
+            raise UsageError(f"{file} does not fit --model=keras:{network}: {line}") from error
+        values = {name: source.variable.numpy() for name, source in built.sources.items()}
+    missing = [name for name, value in values.items() if not np.isfinite(value).all()]
+    if missing:
+        raise UsageError(
+            f"{file} has no finite values of {len(missing)} of the {len(values)} variables of "
+            f"--model=keras:{network}, such as {missing[0]}"
+        )
+    variance = values.get("normalization/variance")
+    if variance is not None and np.allclose(variance, _IMAGENET_DEVIATIONS, rtol=1e-3):
+        values["normalization/variance"] = variance * _IMAGENET_DEVIATIONS
+        print("normalization/variance: scaled as weights='imagenet' of Keras does")
+    writer.write(checkpoint, values)
+    print(f"{len(values)} variables, without top: {checkpoint}")
+    print(f"--model=keras:{network} --warm_start_from={checkpoint}")
+
+
+def to_keras(source: str, file: str, size: str = "") -> None:
+    """Writes the network of a run with its weights as a file of Keras."""
+    _check_ending(file)
+    if os.path.exists(file):
+        raise UsageError(f"{file} exists. Choose another name, or remove it")
+    checkpoint = find.find_in(source)
+    if checkpoint is None:
+        raise UsageError(f"no checkpoint in {source}")
+    folder = os.path.dirname(checkpoint)
+    folders = folder, os.path.dirname(folder)
+    run = next((path for path in folders if tf.io.gfile.exists(f"{path}/flags.cfg")), None)
+    if run is None:
+        raise UsageError(f"{folder} has no flags.cfg, which names the network")
+    lines = files.read_text(f"{run}/flags.cfg").splitlines()
+    flags = [line.lstrip("-").partition("=")[::2] for line in lines]
+    given = dict(flags)
+    kind, _, network = given.get("model", "").partition(":")
+    if kind != "keras":
+        raise UsageError(f"{run} is a run of --model={given.get('model')}, not of keras:NETWORK")
+    reader = tf.train.load_checkpoint(checkpoint)
+    stored = reader.get_variable_to_shape_map()
+    model = registry.find(given["model"])
+    params = hparams.resolve(model, [v for name, v in flags if name == "params"], None)
+    params["num_classes"] = stored.get("logits/bias", [params["num_classes"]])[0]
+    shape = _shape(size) if size else _shape_of_run(given)
+    with traced.tensorflow_2():
+        built = keras_network.build(network, shape, params)
+        whole = _with_head(built, shape, params)
+        variables = {name: source.variable for name, source in built.sources.items()}
+        if not built.makes_logits:
+            last = whole.get_layer("logits")
+            variables.update({"logits/kernel": last.kernel, "logits/bias": last.bias})
+        for name, variable in variables.items():
+            if name not in stored:
+                raise UsageError(f"{checkpoint} has no variable {name}")
+            average = ema.average_name(name)
+            variable.assign(reader.get_tensor(average if average in stored else name))
+        for layer in built.layers:
+            if hasattr(layer, "finalize_state"):
+                layer.finalize_state()
+        partial = files.partial_name(file) + file[file.rindex(".") :]
+        if file.endswith(".weights.h5"):
+            partial = partial.replace(".h5", ".weights.h5")
+            whole.save_weights(partial)
+        else:
+            whole.save(partial)
+    os.replace(partial, file)
+    print(f"{len(variables)} variables: {file}")
+
+
+def _with_head(built, shape, params):
+    """Returns the tf.keras.Model from pixels to logits."""
+    images = tf.keras.Input(shape)
+    x = built.model(built.preprocess(images))
+    if not built.makes_logits:
+        layers = tf.keras.layers
+        if x.shape.rank == 4:
+            x = layers.GlobalAveragePooling2D()(x)
+        x = layers.Dropout(params["dropout"])(x)
+        x = layers.Dense(params["num_classes"], name="logits")(x)
+    return tf.keras.Model(images, x)
+
+
+def _shape_of_run(flags):
+    """Returns the shape of the images of a run, from its flags or its data set."""
+    if flags.get("image_size"):
+        return _shape(flags["image_size"])
+    image = dataset_info.read(flags.get("data_dir", "")).features.get("image")
+    if image is None or not image.shape or None in image.shape:
+        raise UsageError("the images of the data set have several sizes. Give SIZE, such as 224")
+    return tuple(image.shape)
+
+
+def _shape(size):
+    """Returns (height, width, channels) of SIZE."""
+    numbers = str(size).split("x")
+    if len(numbers) > 3 or not all(number.isdecimal() and int(number) for number in numbers):
+        raise UsageError(f"'{size}' must be a size of images such as 224, 224x192 or 28x28x1")
+    height, width, channels = [*map(int, numbers), *(None,) * 2][:3]
+    return height, width or height, channels or 3
+
+
+def _check_ending(file):
+    if not file.endswith(_ENDINGS):
+        raise UsageError(f"{file} must end in .keras, .h5 or .weights.h5")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 4:
+        sys.exit(__doc__)
+    startup.run(lambda: main(*sys.argv[1:]))

@@ -23,10 +23,11 @@ from engine.checkpoints import writer
 from engine.cli import flags
 from input_fns.convert import flags as convert_flags
 from models import registry
+from models.layers import traced
 from models.text import bert
 from tests import audio_data, formats, shapes_data
 from tests.input_fns.text.sources import text_data
-from tools import digit_strings, keras_weights
+from tools import digit_strings, keras_network, keras_weights
 
 ROOT = pathlib.Path(__file__).parents[1]
 PROGRAM_FLAGS = {
@@ -314,6 +315,11 @@ def _files(tmp_path, monkeypatch, pair_files):
     with tf.Graph().as_default(), tf.compat.v1.Session():
         network = tf.keras.applications.MobileNet(weights=None, include_top=False, alpha=0.75)
         network.save_weights("mobilenet_7_5_224_tf_no_top.h5")
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/keras.md").read_text(), re.DOTALL)
+    (tmp_path / "my_networks.py").write_text(code)
+    with traced.tensorflow_2():
+        layers = [tf.keras.layers.Conv2D(3, 3, input_shape=(32, 32, 3))]
+        tf.keras.Sequential(layers).save(tmp_path / "FOLDER", include_optimizer=False)
 
 
 @pytest.fixture
@@ -324,8 +330,8 @@ def run(prepare, run_with, run_tpu_with):
         if program == "-m" and arguments[0] == "tools.digit_strings":
             digit_strings.main(list(arguments[1:]))
         elif program == "-m":
-            assert arguments[0] == "tools.keras_weights"
-            keras_weights.main(*arguments[1:])
+            tools = {"tools.keras_weights": keras_weights, "tools.keras_network": keras_network}
+            tools[arguments[0]].main(*arguments[1:])
         elif program == "prepare_data.py":
             is_text = "--dataset=parallel_text" in arguments
             prepare(*arguments, *(["--vocab_size=512"] if is_text else []))

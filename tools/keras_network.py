@@ -59,8 +59,8 @@ def to_checkpoint(network: str, file: str, checkpoint: str, *options: str) -> No
     if not os.path.isfile(file):
         raise UsageError(f"{file} is missing or not a file")
     sizes = [option for option in options if "=" not in option]
-    model = registry.find(f"keras:{network}")
-    params = hparams.resolve(model, [option for option in options if "=" in option], None)
+    changes = [option for option in options if "=" in option]
+    params = hparams.resolve(registry.find(f"keras:{network}"), changes, None)
     built = keras_network.build(network, _shape(sizes[0] if sizes else _SIZE), params)
     with traced.tensorflow_2():
         for source in built.sources.values():
@@ -86,7 +86,8 @@ def to_checkpoint(network: str, file: str, checkpoint: str, *options: str) -> No
         print("normalization/variance: scaled as weights='imagenet' of Keras does")
     writer.write(checkpoint, values)
     print(f"{len(values)} variables, without top: {checkpoint}")
-    print(f"--model=keras:{network} --warm_start_from={checkpoint}")
+    shown = f" --params={','.join(changes)}" if changes else ""
+    print(f"--model=keras:{network}{shown} --warm_start_from={checkpoint}")
 
 
 def to_keras(source: str, file: str, size: str = "") -> None:

@@ -9,18 +9,29 @@ from __future__ import annotations
 import tensorflow as tf
 
 from models.confusion_matrix import ConfusionMatrix
+from models.layers import class_weights
 from models.layers.losses import cross_entropy
-from models.model import Loss
+from models.model import Loss, check_fractions
 
 METRIC_DIRECTIONS = {"accuracy": "max"}
 
 
+def default_params():
+    """Returns the hyperparameters of `losses`, besides `num_classes`."""
+    return {"label_smoothing": 0.0, **class_weights.default_params()}
+
+
+def check_params(params):
+    """Raises `ModelError` for a value of `default_params` out of range."""
+    check_fractions(params, "label_smoothing")
+    class_weights.check_params(params)
+
+
 def losses(features, labels, outputs, params):
-    """Softmax cross-entropy with `params["label_smoothing"]`."""
-    del features
-    return {
-        "cross_entropy": Loss(cross_entropy(labels, outputs["logits"], params["label_smoothing"]))
-    }
+    """Softmax cross-entropy with label smoothing and class weights."""
+    values = cross_entropy(labels, outputs["logits"], params["label_smoothing"])
+    weights = class_weights.of_examples(features, labels, params)
+    return {"cross_entropy": Loss(values, weights)}
 
 
 def metrics(labels, outputs, weights, params):

@@ -71,6 +71,7 @@ def test_an_estimator_has_no_averages_nor_decay():
         ("depth=18,stem=cifar,dropout=0.1", "dropout=0.1"),
         ("depth=18,stem=cifar,stochastic_depth=0.1", "stochastic_depth=0.1"),
         ("depth=18,stem=cifar,label_smoothing=0.1", "label_smoothing=0.1"),
+        ("depth=18,stem=cifar,class_weights=balanced", "class_weights=balanced"),
     ],
 )
 def test_a_network_that_twins_lack_is_refused(overrides, message, eager):

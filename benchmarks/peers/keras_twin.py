@@ -41,8 +41,9 @@ def build(params, image_shape):
 def compiled(params, image_shape, **more):
     """Returns the model of `build`, compiled with a constant rate; `more` are compile arguments."""
     is_unet = "output_level" in params
-    if not is_unet and params["label_smoothing"]:
-        raise ValueError(f"no twin has label_smoothing={params['label_smoothing']}")
+    for name, off in (("label_smoothing", 0), ("class_weights", "none")):
+        if not is_unet and params[name] != off:
+            raise ValueError(f"no twin has {name}={params[name]}")
     twin = build(params, image_shape)
     ignored = IGNORED_CLASS if is_unet else None
     twin.compile(

@@ -15,7 +15,15 @@ from common.errors import UsageError
 from common.strict_flags import MAX_INTEGER
 from engine.checkpoints import find, metric_direction, recovery, trained_on, warm_start
 from engine.checkpoints.model_dir_lock import BEST_LOCK, TRAIN_LOCK, ModelDirLock
-from engine.cli import early_checks, hparams, pipelines, runtime, startup, unused_flags
+from engine.cli import (
+    class_counts,
+    early_checks,
+    hparams,
+    pipelines,
+    runtime,
+    startup,
+    unused_flags,
+)
 from engine.cli.flags import (
     BEST_METRIC_MODES,
     FLAGS,
@@ -125,6 +133,8 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
         own_step.check(model, params, FLAGS.accumulate_steps, use_tpu)
     for split in splits:
         early_checks.check_split(dataset, split)
+    if is_training or FLAGS.mode == "check":
+        params = class_counts.with_class_weights(params, pipeline, FLAGS.train_split, task.is_chief)
     _check_top_k(dataset)
     prediction = PredictSettings(
         FLAGS.predict_batch_size, FLAGS.predict_output, *_prediction(model, params, pipeline)

@@ -30,7 +30,7 @@ def default_params():
         # mel bins are halved before each.
         "channels": Ints([32, 64, 96]),
         "dropout": 0.3,  # of the inputs of the last layer
-        "label_smoothing": 0.0,
+        **classification.default_params(),
         "precision": "float32",  # or bfloat16, of the layers after the front end
     }
 
@@ -39,7 +39,8 @@ def check_params(params):
     """Raises `ModelError` for a value out of range."""
     log_mel.check_params(params)
     normalization.check_params(params)
-    check_fractions(params, "dropout", "label_smoothing")
+    classification.check_params(params)
+    check_fractions(params, "dropout")
     if not params["channels"] or min(params["channels"]) < 1:
         raise ModelError(f"channels={params['channels']} must be above 0")
 

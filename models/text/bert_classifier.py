@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from models import classification
 from models.layers.dropout import dropout
-from models.model import ModelError, check_fractions
+from models.model import ModelError
 from models.text import bert
 
 
@@ -13,7 +13,7 @@ def default_params():
     return {
         **bert.default_params(),
         "num_classes": 2,  # set by the data set
-        "label_smoothing": 0.0,
+        **classification.default_params(),
     }
 
 
@@ -22,7 +22,7 @@ def check_params(params):
     bert.check_params(params)
     if params["num_classes"] < 2:
         raise ModelError(f"num_classes={params['num_classes']} must be at least 2")
-    check_fractions(params, "label_smoothing")
+    classification.check_params(params)
 
 
 def inference(features, params, training):

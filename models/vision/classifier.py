@@ -10,7 +10,7 @@ import tensorflow as tf
 from common.params import Floats
 from models import classification
 from models.layers.dropout import dropout
-from models.model import Model, ModelError, check_fractions, check_positive
+from models.model import Model, ModelError, check_positive
 from models.vision.gallery import Gallery
 
 
@@ -20,7 +20,7 @@ def default_params():
         "num_classes": 10,  # set by the data set
         "pixel_mean": Floats([0]),  # subtracted from the pixels: one number, or one per channel
         "pixel_scale": 1 / 255,  # multiplies the pixels after that
-        "label_smoothing": 0.0,
+        **classification.default_params(),
         "precision": "float32",  # or bfloat16, of the layers; set by --precision
     }
 
@@ -28,7 +28,7 @@ def default_params():
 def check_params(params):
     """Raises `ModelError` for a value of `default_params` out of range."""
     check_scaling(params)
-    check_fractions(params, "label_smoothing")
+    classification.check_params(params)
 
 
 def check_scaling(params):

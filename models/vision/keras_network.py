@@ -72,7 +72,8 @@ def model(name, default_params, inference, check_params, unused_params=lambda pa
 
 def check_head(params):
     """Raises `ModelError` for a hyperparameter of loss or last layer out of range."""
-    check_fractions(params, "label_smoothing", "dropout")
+    classification.check_params(params)
+    check_fractions(params, "dropout")
 
 
 def first_line(error):

@@ -13,12 +13,12 @@ VALUES = (
     *("\u202e", "8x8", "0x8", "1000000x1000000", "8x8x8", "best", "average:2", "average:99"),
     *("average:-1", "average:²", "os:getcwd", "os.path:no.such", ":", "a:", ":b", "tfds:"),
     *("synthetic", "crop:4 flip", "crop:999999", "crop", "train", "test", "accuracy"),
-    *("confusion_matrix", "v3-8", "1x0", "0x2", "999999999999x2"),
+    *("confusion_matrix", "v3-8", "1x0", "0x2", "999999999999x2", "balanced", "effective:0.9"),
     *_PATHS,
 )
 NUMBERS = (0, 1, 2, 3, 4, 7, 8, 100, 10**6, 2**31 - 1, 2**31, 2**63 - 1, 2**63)
 PARAMS = (
     *("hidden_units", "dropout", "learning_rate", "schedule", "optimizer", "warmup_steps"),
     *("decay_boundaries", "label_smoothing", "ema_decay", "weight_decay", "clip_norm"),
-    *("num_classes", "pixel_scale"),
+    *("num_classes", "pixel_scale", "class_weights"),
 )

@@ -1,0 +1,66 @@
+"""Computes the class weights that depend on the training split: `class_weights=balanced`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from common.errors import UsageError
+from input_fns.pipeline import Pipeline
+from models.layers import class_weights
+
+_BATCH = 1024
+_SHOWN = 10  # classes of a line
+
+
+def with_class_weights(
+    params: dict[str, Any], pipeline: Pipeline, split: str, prints: bool
+) -> dict[str, Any]:
+    """Returns `params` with the weights of the classes in place of `balanced` or `effective:B`.
+
+    Args:
+      params: all hyperparameters; those of other models are returned as they are.
+      pipeline: the pipeline of the training.
+      split: the training split.
+      prints: whether to print the weights.
+
+    Raises:
+      UsageError: the examples of the split do not have one class each.
+    """
+    value = params.get("class_weights")
+    if not isinstance(value, str) or not class_weights.needs_counts(value):
+        return params
+    found = class_weights.from_counts(value, _counts(pipeline, split, params["num_classes"], value))
+    if prints:
+        print(f"class_weights={value} of split '{split}': {_line(found, pipeline)}", flush=True)
+    return {**params, "class_weights": found}
+
+
+def _counts(pipeline, split, num_classes, value):
+    """Returns the number of examples of each class, int `[num_classes]`."""
+    histogram = pipeline.data.split(split).label_histogram
+    if histogram:
+        return histogram
+    print(f"class_weights={value}: reading the labels of split '{split}' to count them", flush=True)
+    counts = np.zeros(num_classes, int)
+    for _, labels in pipeline.host_examples(split, _BATCH):
+        labels = labels.get("label", ()) if isinstance(labels, dict) else labels
+        labels = np.asarray(labels)
+        if labels.ndim != 1 or labels.dtype.kind not in "iu":
+            raise UsageError(
+                f"class_weights={value}: the examples of split '{split}' do not have one class "
+                "each. List the weights, such as class_weights=[1,5,2]"
+            )
+        counts += np.bincount(labels, minlength=num_classes)
+    return counts
+
+
+def _line(found, pipeline):
+    numbers = [float(number) for number in found[1:-1].split(",")]
+    names = pipeline.data.class_names or tuple(map(str, range(len(numbers))))
+    named = [f"{name} {number:.3g}" for name, number in zip(names, numbers)]
+    if len(named) <= _SHOWN:
+        return ", ".join(named)
+    order = np.argsort(numbers)
+    return f"from {named[order[0]]} to {named[order[-1]]}"

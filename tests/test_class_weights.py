@@ -1,0 +1,128 @@
+"""Class weights in training: loss and gradients of the global batch equal a NumPy oracle."""
+
+import glob
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from sklearn.utils.class_weight import compute_class_weight
+
+import run_cpu
+import run_tpu
+from input_fns.array_pipeline import ArrayPipeline
+from input_fns.convert import source, writer
+from tests import numerics
+from tests.conftest import _runner
+from tests.marks import slow
+
+# The whole split is one batch. Its cores have 6 examples each, of different classes.
+COUNTS = (39, 7, 2)
+SIZE, SMOOTHING = sum(COUNTS), 0.1
+LABELS = np.random.default_rng(1).permutation(np.repeat(np.arange(3), COUNTS))
+IMAGES = np.random.default_rng(2).integers(0, 256, [SIZE, 7, 5, 1], np.uint8)
+# Softmax regression: sums over pixels and examples, and a softmax, forward and backward.
+TRAIN = ["--mode=train", "--train_steps=1", f"--train_batch_size={SIZE}", "--summary_steps=1"]
+ARITHMETIC = {"terms": SIZE * 35, "depth": 10}
+
+
+@pytest.fixture(scope="module")
+def flags(tmp_path_factory):
+    path = str(tmp_path_factory.mktemp("imbalanced"))
+    split = source.RawArrays(IMAGES, LABELS)
+    raw = source.RawDataset("imbalanced", ("a", "b", "c"), {"train": split, "test": split})
+    writer.write(raw, path)
+    return [
+        "--model=mlp",
+        "--params=hidden_units=[],pixel_scale=0.01,optimizer=sgd,learning_rate=1",
+        "--dataset=imbalanced",
+        f"--data_dir={path}",
+        f"--eval_batch_size={SIZE}",
+        "--seed=1",
+    ]
+
+
+@pytest.fixture(scope="module")
+def start(flags, tmp_path_factory):
+    """The model_dir of a training without class weights."""
+    model_dir = str(tmp_path_factory.mktemp("start"))
+    _runner(run_cpu, *flags)(model_dir, *TRAIN)
+    return model_dir
+
+
+def one_step(kernel, bias, weights):
+    """Returns the loss of the batch, and kernel and bias after a step."""
+    images = IMAGES.reshape(SIZE, -1) * 0.01
+    logits = images @ kernel.astype(np.float64) + bias
+    log_probabilities = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    targets = np.eye(3)[LABELS] * (1 - SMOOTHING) + SMOOTHING / 3
+    shares = targets @ weights / (targets @ weights).sum()
+    loss = -np.sum(shares * np.sum(targets * log_probabilities, axis=1))
+    gradient = shares[:, None] * (np.exp(log_probabilities) - targets)
+    return loss, kernel - images.T @ gradient, bias - gradient.sum(axis=0)
+
+
+def training_loss(model_dir):
+    (loss,) = (
+        tf.make_ndarray(value.tensor) if value.HasField("tensor") else value.simple_value
+        for path in glob.glob(f"{model_dir}/events.out.tfevents.*")
+        for event in tf.compat.v1.train.summary_iterator(path)
+        for value in event.summary.value
+        if value.tag == "loss"
+    )
+    return loss
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["--accumulate_steps=8"],
+        ["--tpu=emulator", "--tpu_topology=v2-8"],
+        slow(["--tpu=emulator", "--tpu_topology=v2-8", "--accumulate_steps=2"]),
+        slow([]),
+    ],
+)
+def test_a_step_equals_the_oracle(more, flags, start, variables, tmp_path):
+    wrapper = run_tpu if "--tpu=emulator" in more else run_cpu
+    params = f"--params=class_weights=balanced,label_smoothing={SMOOTHING}"
+    _runner(wrapper, *flags)(tmp_path, *TRAIN, f"--warm_start_from={start}", params, *more)
+    before, after = variables(start), variables(tmp_path)
+    weights = compute_class_weight("balanced", classes=np.arange(3), y=LABELS)
+    names = "logits/kernel", "logits/bias"
+    loss, *expected = one_step(*(before[name] for name in names), weights)
+    numerics.assert_close(training_loss(tmp_path), loss, **ARITHMETIC)
+    for name, values in zip(names, expected):
+        numerics.assert_close(after[name], values, **ARITHMETIC, name=name)
+    unweighted = one_step(*(before[name] for name in names), np.ones(3))
+    numerics.assert_far(after["logits/kernel"], unweighted[1], **ARITHMETIC)
+
+
+def test_an_evaluation_reports_the_loss_without_weights(flags, start, tmp_path, result):
+    _runner(run_cpu, *flags)(start, "--mode=eval")
+    expected = result(start, 1)["eval"]["average_loss"]
+    _runner(run_cpu, *flags)(start, "--mode=eval", "--params=class_weights=[0,1,9]")
+    assert result(start, 1)["eval"]["average_loss"] == expected
+
+
+def test_the_weights_are_printed(flags, tmp_path, capsys):
+    _runner(run_cpu, *flags)(tmp_path, *TRAIN, "--params=class_weights=balanced")
+    line = "class_weights=balanced of split 'train': a 0.41, b 2.29, c 8"
+    assert line in capsys.readouterr().out
+
+
+def make_pipeline(data_dir):
+    """A data set that does not state the examples of each class."""
+    arrays = {"image": IMAGES}, LABELS
+    return ArrayPipeline("arrays", {"train": arrays, "test": arrays}, ("a", "b", "c"))
+
+
+def test_classes_of_a_custom_data_set_are_counted(flags, tmp_path, capsys):
+    given = [flag for flag in flags if not flag.startswith(("--dataset", "--data_dir"))]
+    _runner(run_cpu, *given)(
+        tmp_path,
+        *TRAIN,
+        "--dataset=tests.test_class_weights:make_pipeline",
+        "--params=class_weights=effective:0.9",
+    )
+    output = capsys.readouterr().out
+    assert "class_weights=effective:0.9: reading the labels of split 'train'" in output
+    assert "of split 'train': a 0.372" in output

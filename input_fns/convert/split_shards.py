@@ -25,7 +25,7 @@ _SHARD_BYTES = 10 * 2**20
 _LARGEST_SHARD_BYTES = 100 * 2**20
 _MAX_SHARDS = 100
 # Of the key of a task; another one if the same task writes other records or another result.
-_FORMAT = 2
+_FORMAT = 3
 # Per example: keys and lengths of the Example, length and checksums of the record.
 _OVERHEAD_BYTES = 64
 

@@ -122,7 +122,7 @@ def _read_mask(source, size, orientation, rules):
         classes = boxes.turned_mask(classes, orientation)
         notes.corrected[boxes.TURNED] += 1
     classes = np.ascontiguousarray(classes)
-    encoded = pictures.to_png(Image.fromarray(classes))
+    encoded = pictures.areas_to_png(classes)
     return StoredMask(encoded, _num_pixels(classes, len(rules.class_names)), notes)
 
 

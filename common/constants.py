@@ -10,6 +10,10 @@ PAD, EOS = 0, 1
 # Negatives of a training row of ratings (He et al. 2017, arXiv:1708.05031).
 NUM_NEGATIVES = 4
 
+# What is predicted for each example: one class, any number of classes, probabilities of classes, or
+# numbers.
+TARGETS = ("classification", "multilabel", "soft_labels", "regression")
+
 # Tasks of a data set of WordPiece text, for BERT.
 WORDPIECE_TASKS = (
     "classification",

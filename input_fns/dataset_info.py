@@ -18,6 +18,7 @@ from input_fns.core import dataset_json
 from input_fns.core.dataset_json import FORMAT
 from input_fns.core.dataset_parts import Feature, LeftOut, ShardInfo, SplitInfo, flatten, nest
 from input_fns.core.json_fields import to_value
+from input_fns.core.target import Target
 from input_fns.kinds import Kind
 
 __all__ = [
@@ -56,6 +57,7 @@ class DatasetInfo:
       prepared_with: options of prepare_data.py; {} if unknown.
       labels: names of the features that are labels; the class is not one of them.
       properties: free-form properties that models may read, JSON scalars or lists of them.
+      target: what is predicted for each example, if it is not one class; None otherwise.
       kind: kind of the data, with the metadata that only this kind has, such as
         `text.parallel_kind.Text`. If None, it becomes that of images with classes or of records.
       left_out: files and rows of the source that are not examples.
@@ -69,6 +71,7 @@ class DatasetInfo:
     prepared_with: dict[str, Any] = dataclasses.field(default_factory=dict)
     labels: tuple[str, ...] = ()
     properties: dict[str, Any] = dataclasses.field(default_factory=dict)
+    target: Target | None = None
     kind: Kind | None = None
     left_out: LeftOut = dataclasses.field(default_factory=LeftOut)
 
@@ -114,7 +117,7 @@ class DatasetInfo:
         if self.splits[split].has_labels:
             return self
         features = {name: f for name, f in self.features.items() if name not in self.labels}
-        return dataclasses.replace(self, features=features, labels=(), class_names=())
+        return dataclasses.replace(self, features=features, labels=(), class_names=(), target=None)
 
     def files(self, split: str) -> list[str]:
         """Returns the paths of the shards of a split, in order."""
@@ -230,6 +233,8 @@ def to_json(dataset: DatasetInfo) -> str:
     for name in ("labels", "properties"):
         if getattr(dataset, name):
             fields[name] = getattr(dataset, name)
+    if dataset.target:
+        fields["target"] = to_value(dataset.target)
     if dataset.kind.name:
         fields[dataset.kind.name] = to_value(dataset.kind)
     if dataset.left_out:

@@ -18,6 +18,7 @@ import numpy as np
 from common.constants import ANNOTATION_TASKS, TABLE_TASKS, WORDPIECE_TASKS
 from input_fns import DataError
 from input_fns.core.dataset_parts import nest
+from input_fns.core.target import TargetStatistics
 
 if TYPE_CHECKING:
     from input_fns.anomalies.sample import Anomaly, Sample
@@ -131,11 +132,14 @@ class Kind:
 
     def all_class_names(self, data: DatasetInfo) -> tuple[str, ...]:
         """Returns the class names of the examples, or of their parts, in the order of classes."""
-        return data.class_names
+        return data.target.class_names if data.target else data.class_names
 
     def describe(self, data: DatasetInfo) -> str:
         """Returns what the data set has, for people."""
         num_classes = len(self.all_class_names(data))
+        if data.target:
+            unit = "classes" if num_classes else "numbers per example"
+            return f"{data.target.kind} of {len(data.target.names)} {unit}"
         return f"{num_classes} classes" if num_classes else ""
 
     # A run.
@@ -167,9 +171,10 @@ class Kind:
     def statistics(self, data: DatasetInfo) -> Statistics | None:
         """Returns checks of records that need more than `limits`, and sums of what they hold.
 
-        It has the methods of `image.annotation_checks.Statistics`. Images are decoded without.
+        It has the members of `image.annotation_checks.Statistics`. Images are decoded unless it
+        `decodes_images`.
         """
-        del data
+        return TargetStatistics(data) if data.target else None
 
     def split_lines(self, data: DatasetInfo, split_name: str, num_examples: int) -> list[str]:
         """Returns lines about a split, for people."""
@@ -223,6 +228,8 @@ class Kind:
             return random.integers(0, limit, [size, *feature.shape]).astype(feature.dtype)
 
         features = {name: draw(name, feature) for name, feature in pipeline.features.items()}
+        if data.target:
+            return nest(features), data.target.random(random, size)
         labels = {name: draw(name, data.features[name]) for name in data.labels}
         if data.num_classes:
             labels["label"] = random.integers(0, data.num_classes, size).astype(np.int32)
@@ -278,7 +285,8 @@ def find(name: str) -> type[Kind]:
 
 def without_fields(data: DatasetInfo) -> Kind:
     """Returns the kind of a data set whose dataset.json has no fields of one."""
-    if set(data.features) == {"image"} and data.class_names and not data.labels:
+    has_classes = data.class_names and not data.labels
+    if set(data.features) - set(data.labels) == {"image"} and (has_classes or data.target):
         from input_fns.image.kind import Images
 
         return Images()

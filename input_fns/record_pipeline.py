@@ -19,7 +19,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from common.constants import DROPOUT_SEED
+from common.constants import DROPOUT_SEED, TARGETS
 from input_fns import DataError
 from input_fns.core import caching, input_context, records, serving
 from input_fns.core.input_context import HostShard
@@ -37,7 +37,7 @@ class RecordPipeline:
     Raw features are tensors of their dtype and shape, image files uint8 pixels. Names such as
     "objects/boxes" become nested dicts. Labels are a nested dict of the features that
     `data.labels` names, with the class as int32 "label" if there are classes; without such
-    features, the class only.
+    features, the class only; of a data set with a target that only, float32 `[batch, n]`.
 
     Attributes:
       data: the data set.
@@ -89,6 +89,10 @@ class RecordPipeline:
         found = dict(self.data.properties)
         if self.data.all_class_names:
             found["num_classes"] = len(self.data.all_class_names)
+        if self.data.target:
+            found.update(self.data.target.properties)
+        elif self.data.num_classes:
+            found["target"] = TARGETS[0]
         found.update(self.data.kind.properties())
         if "image" in self.features:
             found["image_size"] = tuple(self.features["image"].shape[:2])
@@ -103,6 +107,8 @@ class RecordPipeline:
         """
         stored, label = self._parse(serialized, self.data.features, bool(self.data.num_classes))
         labels = {name: stored.pop(name) for name in self.data.labels}
+        if self.data.target:
+            return nest(stored), labels["target"]
         if labels and label is not None:
             labels["label"] = label
         elif not labels:
@@ -279,7 +285,7 @@ class RecordPipeline:
           top_k: see `serving.class_outputs`.
         """
         del features
-        return serving.class_outputs(predictions, self.data.class_names, top_k)
+        return serving.class_outputs(predictions, self.data.all_class_names, top_k)
 
     def receivers(self, top_k: int = 0) -> dict[str, serving.Receiver]:
         """Returns the serving input receivers by signature: features; tf.train.Examples of records.

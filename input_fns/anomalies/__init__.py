@@ -16,7 +16,7 @@ from input_fns.dataset_info import DatasetInfo
 
 __all__ = ["Anomaly", "find", "require_none"]
 _OF_COUNTS = (classes.of_splits, classes.of_names, classes.of_skipped)
-_OF_SAMPLE = (classes.of_tags, classes.of_scores)
+_OF_SAMPLE = (classes.of_tags, classes.of_scores, classes.of_target)
 
 
 def require_none(data: DatasetInfo, files: Mapping[str, bytes]) -> list[str]:

@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Iterator
 
 from input_fns.anomalies.sample import MANY, Anomaly, Sample, listed, without
+from input_fns.core.target import FEATURE
 from input_fns.dataset_info import DatasetInfo
 
 # With fewer classes, a data set may be a small trial.
@@ -66,6 +67,23 @@ def of_tags(sample: Sample) -> Iterator[Anomaly]:
         return
     if not (sample.values("tag_ids") >= 0).any():
         yield Anomaly(f"no word of {sample.where} has a tag", is_error=sample.is_train)
+
+
+def of_target(sample: Sample) -> Iterator[Anomaly]:
+    """Yields numbers that are all equal, and classes that no example or all examples have."""
+    target = sample.data.target
+    if not target or not sample.info.has_labels or len(sample.examples) < 2:
+        return
+    values = sample.values(FEATURE)
+    constant = [
+        f"{name} ({column[0]:g})"
+        for name, column in zip(target.names, values.T)
+        if (column == column[0]).all()
+    ]
+    if constant:
+        is_error = sample.is_train and len(constant) == len(target.names)
+        text = f"equal in all examples of {sample.where}: {listed(constant)}"
+        yield Anomaly(text, is_error and len(sample.examples) == sample.info.num_examples)
 
 
 def of_scores(sample: Sample) -> Iterator[Anomaly]:

@@ -9,6 +9,7 @@ import numpy as np
 from input_fns import DataError, kinds
 from input_fns.core.dataset_parts import MAX_EXAMPLE_BYTES, Feature
 from input_fns.core.json_fields import field, file_name_or_empty, integer, integer_in
+from input_fns.core.target import FEATURE
 from input_fns.kinds import Kind
 
 _MAX_PIECES, _MAX_TOKENS = 2**21, 2**20
@@ -57,12 +58,16 @@ class Audio(Kind):
         has_text = bool(self.vocabulary)
         needed = stored_features(self.max_samples, self.max_tokens)
         padded = {**needed, "waveform": dataclasses.replace(needed["waveform"], encoding="raw")}
-        if data.features not in (needed, padded) or data.labels != ("tokens",) * has_text:
+        features, labels = dict(data.features), data.labels
+        if data.target and not has_text:
+            features.pop(FEATURE)
+            labels = ()
+        if features not in (needed, padded) or labels != ("tokens",) * has_text:
             raise DataError(
                 f"features must be {', '.join(needed)}, as audio needs, and tokens a label"
             )
-        if bool(data.class_names) == has_text:
-            raise DataError("audio needs either class_names or a vocabulary")
+        if bool(data.class_names or data.target) == has_text:
+            raise DataError("audio needs either class_names or a vocabulary, or a target")
 
     def limits(self, data):
         """Returns those of lengths and tokens."""
@@ -120,6 +125,8 @@ class Audio(Kind):
         noise = random.normal(size=self.max_samples + size, scale=0.1).astype(np.float32)
         windows = np.lib.stride_tricks.sliding_window_view(noise, self.max_samples)[:size]
         features = {"waveform": windows * is_inside, "num_samples": num_samples.astype(np.int32)}
+        if pipeline.data.target:
+            return features, pipeline.data.target.random(random, size)
         if not self.vocab_size:
             labels = random.integers(0, pipeline.data.num_classes, size)
             return features, labels.astype(np.int32)

@@ -8,7 +8,7 @@ import importlib
 from collections.abc import Mapping
 
 from common import folders
-from common.constants import ANNOTATION_TASKS
+from common.constants import ANNOTATION_TASKS, TARGETS
 from input_fns import DataError
 
 
@@ -49,7 +49,7 @@ def _source(module, takes, needs="source", tasks=(), defaults=None, **options):
 _ORDER = {"train": 0, "validation": 1, "test": 2}
 _HOLD_OUT = "validation_fraction test_fraction seed"
 _TABLE = "columns delimiter encoding"
-_LABELS = "label_columns group_column split_column class_names"
+_LABELS = "label_columns label_separator group_column split_column class_names"
 _PIXELS = f"channels pixel_range name {_HOLD_OUT}"
 _IMAGES = f"image_size skip {_PIXELS}"
 _ANNOTATED = f"class_names image_folder skip {_PIXELS}"
@@ -81,7 +81,10 @@ SOURCES = {
     "image_folder": _source("image.image_files", f"class_names {_IMAGES}"),
     "imagenet": _source("image.imagenet", _IMAGES),
     "image_csv": _source(
-        "image.image_files", f"image_column {_LABELS} {_TABLE} {_IMAGES}", needs="source csv"
+        "image.image_files",
+        f"image_column {_LABELS} {_TABLE} {_IMAGES}",
+        needs="source csv",
+        tasks=TARGETS,
     ),
     "coco": _source("image.coco", f"annotations max_boxes {_ANNOTATED}", tasks=ANNOTATION_TASKS),
     "voc": _source(
@@ -146,6 +149,7 @@ SOURCES = {
         f"audio_column {_LABELS} {_TABLE} {_AUDIO}",
         needs="source csv",
         defaults=_WORDS,
+        tasks=TARGETS,
     ),
     "fsdd": _source(
         "audio.fsdd", f"test_speaker {_AUDIO}", defaults={"sample_rate": 8000, **_WORDS}
@@ -238,9 +242,13 @@ def read(options, progress=lambda line: None, function=None, runner=None):
     if source.is_shuffled and "train" in splits:
         splits["train"] = holdout.shuffled(splits["train"], options.seed)
     in_order = sorted(splits, key=lambda name: (_ORDER.get(name, len(_ORDER)), name))
+    target = raw.target
+    if target and getattr(splits.get("train"), "targets", None) is not None:
+        target = target.measured(splits["train"].targets)
     raw = dataclasses.replace(
         raw,
         name=options.name or raw.name,
+        target=target,
         splits={name: splits[name] for name in in_order},
         held_out=frozenset(splits.keys() - raw.splits.keys()),
         path=options.source or "",

@@ -20,6 +20,7 @@ from input_fns.convert import inventory
 from input_fns.convert.folder_structure import Reader, listed
 from input_fns.convert.options import Options
 from input_fns.convert.split_names import is_split
+from input_fns.core.target import Target
 from input_fns.dataset_info import LeftOut
 
 NOT_NAMED = "files of classes that --class_names does not name"
@@ -32,6 +33,7 @@ class LabelledFiles:
     Attributes:
       paths: objects `[size]`, paths of the files, local or gs://.
       labels: int64 `[size]`, their classes; None to predict them.
+      targets: float32 `[size, n]`, instead of labels, of `Found.target`; NaN to predict them.
       groups: `[size]`, equal for files that must stay in one split, such as several names of one
         file; None if each is its own.
       archives: paths of the archives that have the files; () if they are files themselves.
@@ -44,6 +46,7 @@ class LabelledFiles:
     groups: np.ndarray | None
     archives: tuple[str, ...] = ()
     ranges: np.ndarray | None = None
+    targets: np.ndarray | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,12 +58,14 @@ class Found:
       splits: `{split: files}`.
       left_out: `{path: reason}` of files that are not used.
       left_out_inside: those in archives.
+      target: what is predicted, if it is not one class.
     """
 
     class_names: tuple[str, ...]
     splits: dict[str, LabelledFiles]
     left_out: dict[str, str] = dataclasses.field(default_factory=dict)
     left_out_inside: LeftOut = dataclasses.field(default_factory=LeftOut)
+    target: Target | None = None
 
 
 def find(

@@ -162,18 +162,20 @@ def label_of(where: str, values: Mapping[str, str | None]) -> str:
         if len(label) > _LONGEST_LABEL:
             raise DataError(f"{where}: the label '{label[:60]}...' has {len(label)} characters")
         return label
-    numbers = {name: _zero_or_one(value) for name, value in values.items()}
+    numbers = {name: zero_or_one(value) for name, value in values.items()}
     ones = [name for name, number in numbers.items() if number == 1]
     if len(ones) != 1 or None in numbers.values():
         shown = listed([f"{name}={value}" for name, value in values.items()])
         raise DataError(
             f"{where}: exactly one of the label columns should be 1 and the others 0: {shown}. "
-            "--label_columns says which columns are labels"
+            "--label_columns says which columns are labels. If several or none of them may be 1, "
+            "use --task=multilabel; for probabilities --task=soft_labels; for numbers "
+            "--task=regression"
         )
     return ones[0]
 
 
-def _zero_or_one(text):
+def zero_or_one(text: str | None) -> int | None:
     """Returns 0 or 1 for a number or a boolean of pandas; None for other text."""
     integer, _, zeros = (text or "").lower().partition(".")
     if zeros.strip("0") or integer not in _ONE | _ZERO:

@@ -96,7 +96,9 @@ def _check_list(values):
     return True
 
 
-_CHECKED_BELOW = ("mode", "dataset", "encoding", "delimiter", "class_names", "pixel_range")
+_CHECKED_BELOW = (
+    *("mode", "dataset", "encoding", "delimiter", "label_separator", "class_names", "pixel_range"),
+)
 for _name in FLAGS:
     if _name in _CHECKED_BELOW:
         continue
@@ -126,6 +128,7 @@ def _check_encoding(encoding):
 
 
 @flags.validator("delimiter", flag_values=FLAGS)
+@flags.validator("label_separator", flag_values=FLAGS)
 def _check_delimiter(delimiter):
     if delimiter not in ("", *DELIMITERS) and (len(delimiter) != 1 or delimiter in '"\r\n'):
         raise flags.ValidationError(f"it must be one character, or {' or '.join(DELIMITERS)}")
@@ -246,6 +249,8 @@ def _flag_without_effect(values, source):
     task = values["task"] if FLAGS["task"].present else source.tasks[0]
     if task == "regression" and FLAGS["class_names"].present:
         return "--class_names has no effect with --task=regression"
+    if task != "multilabel" and FLAGS["label_separator"].present:
+        return f"--label_separator has no effect with --task={task}, only with --task=multilabel"
     for name, its_task in _TASK_OF_FLAG.items():
         if FLAGS[name].present and task in ANNOTATION_TASKS and task != its_task:
             return f"--{name} has no effect with --task={task}, only with --task={its_task}"
@@ -260,7 +265,8 @@ def options_from_flags() -> Options:
             values[name] = default
     lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
     lists["pixel_range"] = tuple(map(float, FLAGS.pixel_range)) or None
-    values["delimiter"] = DELIMITERS.get(FLAGS.delimiter, FLAGS.delimiter)
+    for name in ("delimiter", "label_separator"):
+        values[name] = DELIMITERS.get(FLAGS[name].value, FLAGS[name].value)
     return Options(**{**values, **lists})
 
 

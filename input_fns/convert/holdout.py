@@ -30,7 +30,7 @@ def hold_out(splits: Mapping[str, RawSplit], options: Options) -> dict[str, RawS
     is_default = fractions == {"validation": None, "test": None}
     if is_default and labelled == {"train"} and "validation" not in splits:
         fractions["validation"] = _DEFAULT_VALIDATION
-        if splits["train"].labels is None:
+        if splits["train"].labels is None and _targets(splits["train"]) is None:
             share = _MAX_DEFAULT_PAIRS / max(1, len(splits["train"]))
             smallest = _smallest(splits["train"]) / max(1, len(splits["train"]))
             fractions["validation"] = max(min(_DEFAULT_VALIDATION, share), smallest)
@@ -43,8 +43,7 @@ def hold_out(splits: Mapping[str, RawSplit], options: Options) -> dict[str, RawS
         if name in splits:
             raise DataError(f"--{name}_fraction: {options.source} already has a split '{name}'")
     train = splits["train"]
-    labels = np.zeros(len(train), int) if train.labels is None else train.labels
-    indices = choose(labels, train.groups, fractions, options.seed)
+    indices = choose(_strata(train, options.task), train.groups, fractions, options.seed)
     held_out = {name: train.take(chosen) for name, chosen in indices.items()}
     for name, split in held_out.items():
         if len(split) < _smallest(train):
@@ -91,6 +90,22 @@ def require_groups_matter(splits: Mapping[str, RawSplit], options: Options) -> N
         if "train" not in splits:
             reason = f"there is no split 'train', only {', '.join(splits)}"
         raise DataError(f"--group_column={options.group_column} has no effect: {reason}. Remove it")
+
+
+def _targets(split):
+    return getattr(split, "targets", None)
+
+
+def _strata(split, task):
+    """Returns the class of each example, int64 `[size]`; of several the rarest one, or -1."""
+    targets = _targets(split)
+    if split.labels is not None:
+        return split.labels
+    if targets is None or task not in ("multilabel", "soft_labels"):
+        return np.zeros(len(split), int)
+    is_class = targets >= (1 if task == "multilabel" else targets.max(axis=1, keepdims=True))
+    order = np.argsort(is_class.sum(axis=0), kind="stable")  # the rarest class first
+    return np.where(is_class.any(axis=1), order[is_class[:, order].argmax(axis=1)], -1)
 
 
 def _names_of_groups(split):

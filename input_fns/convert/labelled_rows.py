@@ -1,7 +1,7 @@
 """Files and their labels in a table, as on Kaggle: the part that images and recordings share.
 
 A row has a file name, with or without extension, and its label: in one column, or one-hot in one
-column per class.
+column per class. For other targets than one class see `target_columns`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from common import folders
 from common.names import normalized, printable
 from input_fns import DataError
-from input_fns.convert import columns, files, split_names, tables
+from input_fns.convert import columns, files, split_names, tables, target_columns
 from input_fns.convert.class_folders import Found, LabelledFiles
 from input_fns.convert.find_files import FinderByName
 from input_fns.convert.options import Options
@@ -119,18 +119,14 @@ def read(options: Options, kind: Kind) -> Found:
         rows_of = split_names.rows_of_splits(split_of, where)
     unlabelled = _unlabelled(rows, label_columns, rows_of)
     to_predict = {row for split in unlabelled for row in rows_of[split].tolist()}
-    texts = [
-        ""
-        if row in to_predict
-        else columns.label_of(where, {name: rows.columns[name][row] for name in label_columns})
-        for row, where in enumerate(rows.where)
-    ]
-    class_names = tuple(map(normalized, options.class_names))
-    if not class_names and len(label_columns) > 1:
-        class_names = label_columns
-    elif not class_names:
-        where = f"{rows.path}, column '{label_columns[0]}'"
-        class_names = columns.class_names(texts, rows.where, where)
+    values = {name: rows.columns[name] for name in label_columns}
+    target, targets, class_names = None, None, ()
+    if options.task == "classification":
+        class_names, texts = _classes(options, rows, values, to_predict)
+    else:
+        labelled = [row for row in range(len(rows.where)) if row not in to_predict]
+        target, targets = target_columns.read(options, values, rows.where, labelled)
+        texts = [", ".join(map(str, of_row)) for of_row in zip(*values.values())]
     number_of: dict[object, int] = {}  # {file identity: number}
     numbers = [number_of.setdefault(folders.identity(path), len(number_of)) for path in paths]
     _require_whole_files(rows, numbers, kind)
@@ -146,16 +142,35 @@ def read(options: Options, kind: Kind) -> Found:
         )
     if groups is None and num_repeated:
         groups = np.array(numbers)  # keep duplicates of a file in one split
-    labels = _to_labels(rows, texts, class_names)
+    labels = None if target else _to_labels(rows, texts, class_names)
     splits = {
         split: LabelledFiles(
             paths[chosen_rows],
-            None if split in unlabelled else labels[chosen_rows],
+            None if target or split in unlabelled else labels[chosen_rows],
             None if groups is None else groups[chosen_rows],
+            targets=None if targets is None else targets[chosen_rows],
         )
         for split, chosen_rows in rows_of.items()
     }
-    return Found(class_names, splits)
+    return Found(class_names, splits, target=target)
+
+
+def _classes(options, rows, values, to_predict):
+    """Returns the class names, and the class of each row, "" to predict it."""
+    texts = [
+        ""
+        if row in to_predict
+        else columns.label_of(where, {name: of_column[row] for name, of_column in values.items()})
+        for row, where in enumerate(rows.where)
+    ]
+    class_names = tuple(map(normalized, options.class_names))
+    if not class_names and len(values) > 1:
+        class_names = tuple(values)
+    elif not class_names:
+        (column,) = values
+        where = f"{rows.path}, column '{column}'"
+        class_names = columns.class_names(texts, rows.where, where)
+    return class_names, texts
 
 
 def _rows(options):

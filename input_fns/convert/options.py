@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from common.constants import ANNOTATION_TASKS, SUBWORDS, TRUNCATE
+from common.constants import ANNOTATION_TASKS, SUBWORDS, TARGETS, TRUNCATE
 
 
 def _flag(description, default="", **how):
@@ -77,6 +77,10 @@ class Options:
         " default: all others.",
         (),
     )
+    label_separator: str = _flag(
+        "Character between the labels in a label column, for --task=multilabel, such as ';', or "
+        "tab or space; default: one 0/1 column per class."
+    )
     group_column: str = _flag("Column whose equal values stay in one split.")
     split_column: str = _flag("Column of the split names.")
     languages: tuple[str, ...] = _flag(
@@ -103,10 +107,12 @@ class Options:
         bounds=(8, 2**16),
     )
     task: str = _flag(
-        "Whether the labels of text_files are classes or numbers; whether coco and voc have boxes"
-        " (detection, the default) or masks; the kind of tfds, if its features fit several.",
+        "What the labels of tables are: one class for each row (classification), any number of "
+        "classes (multilabel), probabilities of the classes (soft_labels) or numbers (regression); "
+        "whether coco and voc have boxes (detection, the default) or masks; the kind of tfds, if "
+        "its features fit several.",
         "classification",
-        one_of=("classification", "regression", *ANNOTATION_TASKS),
+        one_of=(*TARGETS, *ANNOTATION_TASKS),
     )
     columns: tuple[str, ...] = _flag("Names of the columns of a table without a header line.", ())
     text_columns: tuple[str, ...] = _flag(

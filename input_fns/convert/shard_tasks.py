@@ -20,6 +20,7 @@ from input_fns.convert import files as source_files
 from input_fns.convert import finished_shards
 from input_fns.convert.source import Broken, RawSplit, Row, Rows
 from input_fns.core import framing
+from input_fns.core.target import FEATURE
 from input_fns.dataset_info import Feature
 from input_fns.image.sources.boxes import Counts
 
@@ -160,8 +161,19 @@ def _records(task, result):
         if label is not None:
             _require_class(task, label)
             result.histogram[label] += 1
+        if task.examples.targets is not None:
+            row = _with_target(row, task.examples.targets[number])
         _add_features(result, row.features)
         yield serialize(row, label), 1
+
+
+def _with_target(row, target):
+    feature = Feature("raw", "float32", target.shape)
+    return dataclasses.replace(
+        row,
+        values={**row.values, FEATURE: target.astype("<f4").tobytes()},
+        features={**row.features, FEATURE: feature},
+    )
 
 
 def _joined_records(task, result, blocks):

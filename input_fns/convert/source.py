@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from input_fns.core.target import Target
 from input_fns.dataset_info import Feature, LeftOut
 from input_fns.image.sources.boxes import Notes
 from input_fns.kinds import Kind
@@ -84,6 +85,8 @@ class RawSplit:
       labels: classes, int64 `[size]`, or None without classes. A subclass that declares it as a
         field inherits the default, so fields without one come first.
       groups: `[size]`, equal for examples that must stay in one split, or None; likewise.
+      targets: float32 `[size, n]` of a data set with a `target`, which the writer stores; NaN where
+        it is unknown. None otherwise.
       has_labels: False if the split can only be predicted. Features that are labels are
         placeholders then.
       smallest: number of examples that a split needs.
@@ -94,6 +97,7 @@ class RawSplit:
     KEYS: tuple[str, ...] = ()
     labels: np.ndarray | None = None
     groups: np.ndarray | None = None
+    targets: np.ndarray | None = None
     has_labels = True
     smallest = 1
     in_workers = True
@@ -134,6 +138,11 @@ class RawSplit:
 def has_labels(split: RawSplit) -> bool:
     """Whether a split can be trained on and evaluated; a class of a user may not say it."""
     return getattr(split, "has_labels", True)
+
+
+def is_known(targets: np.ndarray | None) -> bool:
+    """Whether targets, float32 `[size, n]`, are not those of a split to predict."""
+    return targets is not None and not np.isnan(targets).all()
 
 
 def chosen(values: Any, indices: Sequence[int] | slice) -> Any:
@@ -186,6 +195,8 @@ class RawDataset:
       files: other files of the data set, `{name: content}`.
       labels: names of the features that are labels; "a" also names all features "a/...".
       properties: free-form properties that models may read, JSON scalars or lists of them.
+      target: what is predicted for each example, if it is not one class; `labels` is ("target",)
+        then.
       kind: kind of data with its metadata, such as `text.parallel_kind.Text`; None for images with
         classes and for records. Of annotated images, its splits have the annotations of no image
         that is there, and the writer adds those of the rows.
@@ -204,6 +215,7 @@ class RawDataset:
     files: dict[str, bytes] = dataclasses.field(default_factory=dict)
     labels: tuple[str, ...] = ()
     properties: dict[str, Any] = dataclasses.field(default_factory=dict)
+    target: Target | None = None
     kind: Kind | None = None
     left_out: LeftOut = dataclasses.field(default_factory=LeftOut)
     left_out_paths: dict[str, str] = dataclasses.field(default_factory=dict)

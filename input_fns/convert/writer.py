@@ -82,9 +82,12 @@ def write(
             prepared_with=prepared_with or {},
             labels=_label_names(raw, next(iter(splits.values())).features),
             properties=raw.properties,
+            target=raw.target,
             kind=_kind(raw, splits),
             left_out=raw.left_out,
         )
+        if raw.target:
+            raw.target.check(complete.features, complete.labels, complete.class_names)
         before_commit(_with_partials(complete, splits))
         _commit(complete, splits, raw.files)
     except BaseException as error:

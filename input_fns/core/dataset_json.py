@@ -11,6 +11,7 @@ from common.constants import DROPOUT_SEED, EXAMPLE_WEIGHT
 from input_fns import DataError, kinds
 from input_fns.core.dataset_parts import Feature, LeftOut, SplitInfo
 from input_fns.core.json_fields import Fields, line, loads, mapping, named, nested, strings
+from input_fns.core.target import Target
 
 FORMAT = 2
 _MAX_CLASSES = 2**31 - 1  # labels are int32
@@ -47,6 +48,9 @@ def parse(content: str) -> dict[str, Any]:
     wrong = [name for name in labels if name not in features] or names.repeated(labels)
     if wrong:
         raise DataError(f"labels: {wrong[0]!a} is not a feature, or is repeated")
+    target = fields.optional("target", nested(Target))
+    if target:
+        target.check(features, labels, class_names)
     properties = fields.optional("properties", check_properties) or {}
     if "num_classes" in properties:
         Fields(properties, "properties").integer("num_classes", 1, _MAX_CLASSES)
@@ -80,6 +84,7 @@ def parse(content: str) -> dict[str, Any]:
         "prepared_with": fields.optional("prepared_with", mapping) or {},
         "labels": labels,
         "properties": properties,
+        "target": target,
         "kind": kind,
         "left_out": fields.optional("left_out", nested(LeftOut)) or LeftOut(),
     }

@@ -216,7 +216,7 @@ def _count(data, path, statistics=None):
                 fn_output_signature=tf.int32,
             )
             for name, feature in data.features.items()
-            if feature.is_image_file and not statistics
+            if feature.is_image_file and not getattr(statistics, "decodes_images", False)
         ]
         pixels += [_largest_id(stored[name], data, name) for name in data.limits]
         more = statistics.facts(stored) if statistics else {}

@@ -19,6 +19,8 @@ _BAR = 30
 class Statistics:
     """Sums up the annotations of a split."""
 
+    decodes_images = True  # in `facts`
+
     def __init__(self, data: DatasetInfo):
         """Starts with no example."""
         self._data, self._annotations = data, data.kind

@@ -17,9 +17,9 @@ from input_fns.record_pipeline import RecordPipeline
 
 @dataclasses.dataclass(frozen=True)
 class ImagePipeline(BaseImagePipeline):
-    """Feeds images, with int32 classes as labels.
+    """Feeds images, with int32 classes or a float32 target as labels.
 
-    Labels are float32 `[batch, num_classes]` in training if the augmentation mixes images.
+    Classes are float32 `[batch, num_classes]` in training if the augmentation mixes images.
 
     Attributes:
       center_crop: fraction of the image's sides that evaluation keeps when it resizes.
@@ -86,8 +86,9 @@ class ImagePipeline(BaseImagePipeline):
         if random is not None:
             pixels = self.augmentation.apply({"image": pixels}, random["numbers"])["image"]
             if self.augmentation.mixers:
-                one_hot = tf.one_hot(labels, self.data.num_classes)
-                pixels, labels = self.augmentation.mix(pixels, one_hot, random["numbers"])
+                if not self.data.target:
+                    labels = tf.one_hot(labels, self.data.num_classes)
+                pixels, labels = self.augmentation.mix(pixels, labels, random["numbers"])
         return {"image": pixels}, labels
 
     # Images that are not in a split.

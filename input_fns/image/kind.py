@@ -22,7 +22,8 @@ class Images(Kind):
 
     def check(self, data):
         """Raises DataError if an example is not `[height, width, channels]`."""
-        problem = find_image_problem(data.features)
+        features = {name: f for name, f in data.features.items() if name not in data.labels}
+        problem = find_image_problem(features)
         if problem:
             raise DataError(problem)
 
@@ -45,6 +46,6 @@ class Images(Kind):
     def random_training_examples(self, pipeline, size, seed):
         """Returns images; if the augmentation mixes them, with float32 `[size, num_classes]`."""
         features, labels = self.random_examples(pipeline, size, seed)
-        if pipeline.augmentation.mixers:
+        if pipeline.augmentation.mixers and not pipeline.data.target:
             labels = np.eye(pipeline.data.num_classes, dtype=np.float32)[labels]
         return features, labels

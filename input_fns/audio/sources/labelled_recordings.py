@@ -21,6 +21,7 @@ from input_fns.convert.files import read_lines
 from input_fns.convert.find_files import Finder
 from input_fns.convert.options import Options
 from input_fns.convert.source import RawDataset
+from input_fns.core.target import FEATURE
 from input_fns.dataset_info import LeftOut
 
 _LISTS = {"validation": "validation_list.txt", "test": "testing_list.txt"}
@@ -44,7 +45,9 @@ def read(options: Options) -> RawDataset:
     else:
         found = class_folders.find(options, "recording", recordings.EXTENSIONS, (_NOISE,))
     splits = {
-        name: Recordings(files.paths, options, files.labels, groups=files.groups)
+        name: Recordings(
+            files.paths, options, files.labels, groups=files.groups, targets=files.targets
+        )
         for name, files in found.splits.items()
     }
     left_out = LeftOut()
@@ -54,6 +57,8 @@ def read(options: Options) -> RawDataset:
         options.dataset,
         found.class_names,
         splits,
+        labels=(FEATURE,) if found.target else (),
+        target=found.target,
         kind=recordings.metadata(options),
         left_out=left_out,
         left_out_paths=found.left_out,

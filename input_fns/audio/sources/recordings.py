@@ -13,7 +13,7 @@ from input_fns.audio.kind import Audio, stored_features
 from input_fns.audio.sources import audio_files, compressed_audio
 from input_fns.audio.sources.audio_files import Segment
 from input_fns.convert.options import Options
-from input_fns.convert.source import Broken, RawSplit, Row
+from input_fns.convert.source import Broken, RawSplit, Row, is_known
 from input_fns.image.sources.image_files import name_in
 
 # Extensions of the recordings that can be read.
@@ -37,9 +37,10 @@ class Recordings(RawSplit):
         the length up to the end. None: whole files.
       has_parts: whether several recordings of the split that is stored are of one file; then their
         names have the seconds. None: it is this split.
+      targets: see `RawSplit`.
     """
 
-    KEYS = ("paths", "labels", "tokens", "groups", "segments")
+    KEYS = ("paths", "labels", "tokens", "groups", "segments", "targets")
 
     paths: np.ndarray
     options: Options
@@ -48,11 +49,13 @@ class Recordings(RawSplit):
     groups: np.ndarray | None = None
     segments: np.ndarray | None = None
     has_parts: bool | None = None
+    targets: np.ndarray | None = None
 
     @property
     def has_labels(self) -> bool:
         """False if the split can only be predicted."""
-        return self.labels is not None or self.tokens is not None
+        is_labelled = self.labels is not None or self.tokens is not None
+        return is_labelled or is_known(self.targets)
 
     @property
     def num_bytes(self) -> int:

@@ -18,7 +18,8 @@ from common.names import printable
 from input_fns.convert import class_archives, class_folders, labelled_rows
 from input_fns.convert.archive_members import Member
 from input_fns.convert.options import Options
-from input_fns.convert.source import Broken, RawDataset, RawSplit, Row
+from input_fns.convert.source import Broken, RawDataset, RawSplit, Row, is_known
+from input_fns.core.target import FEATURE
 from input_fns.dataset_info import Feature
 from input_fns.image.sources import decoded_images
 
@@ -31,7 +32,7 @@ class ImageSplit(RawSplit):
     @property
     def has_labels(self) -> bool:
         """False if the split can only be predicted."""
-        return self.labels is not None
+        return self.labels is not None or is_known(self.targets)
 
     @property
     def num_bytes(self) -> int:
@@ -54,10 +55,10 @@ class ImageFiles(ImageSplit):
       options: `source`, `image_size`, `channels` and `pixel_range` are used.
       labels: int64 `[size]`, or None if the split can only be predicted.
       groups: `[size]`, equal where examples must stay in one split; None: each is its own.
-      archives, ranges: see `class_folders.LabelledFiles`.
+      archives, ranges, targets: see `class_folders.LabelledFiles`.
     """
 
-    KEYS = ("paths", "labels", "groups", "ranges")
+    KEYS = ("paths", "labels", "groups", "ranges", "targets")
 
     paths: np.ndarray
     options: Options
@@ -65,6 +66,7 @@ class ImageFiles(ImageSplit):
     groups: np.ndarray | None = None
     archives: tuple[str, ...] = ()
     ranges: np.ndarray | None = None
+    targets: np.ndarray | None = None
 
     def _num_file_bytes(self):
         if self.ranges is not None:
@@ -104,7 +106,13 @@ def to_dataset(options: Options, found: class_folders.Found) -> RawDataset:
     """Returns the data set of image files."""
     splits = {
         name: ImageFiles(
-            files.paths, options, files.labels, files.groups, files.archives, files.ranges
+            files.paths,
+            options,
+            files.labels,
+            files.groups,
+            files.archives,
+            files.ranges,
+            files.targets,
         )
         for name, files in found.splits.items()
     }
@@ -112,6 +120,8 @@ def to_dataset(options: Options, found: class_folders.Found) -> RawDataset:
         options.dataset,
         found.class_names,
         splits,
+        labels=(FEATURE,) if found.target else (),
+        target=found.target,
         left_out=found.left_out_inside,
         left_out_paths=found.left_out,
     )

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from input_fns import DataError, dataset_info
 from input_fns.audio import characters
+from input_fns.audio.audio_pipeline import AudioPipeline
 from input_fns.audio.sources import compressed_audio
 from input_fns.convert import writer
 from tests import audio_data
@@ -535,3 +536,15 @@ def test_the_metadata_survive_a_file(tmp_path, read):
     written = writer.write(raw, str(tmp_path / "data"))
     assert dataset_info.read(str(tmp_path / "data")) == written
     assert written.kind.describe(written) == "2 classes; 8000 Hz, up to 0.3 s"
+
+
+def test_recordings_with_several_labels(tmp_path, read):
+    rows = ["file,events", "a.wav,dog;rain", "b.wav,dog", "c.wav,"]
+    options = write_csv(tmp_path, rows, ["a.wav", "b.wav", "c.wav"])
+    options.update(task="multilabel", label_separator=";")
+    raw = read("audio_csv", **options)
+    writer.write(raw, str(tmp_path / "data"))
+    data = dataset_info.load(str(tmp_path / "data"), "audio_csv")
+    assert data.target.names == ("dog", "rain")
+    _, labels = next(AudioPipeline(data).host_examples("train", 3))
+    assert sorted(labels.tolist()) == [[0, 0], [1, 0], [1, 1]]

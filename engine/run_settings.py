@@ -32,6 +32,7 @@ class TrainSettings:
     summary_steps: int  # steps between TensorBoard summaries
     profile_steps: int  # number of steps to profile
     data_service: tuple[str, ...] = ()  # addresses of the workers that produce the batches
+    oversample: float | None = None  # exponent of `class_sampling`; None: classes as in the split
     skipped_records: int = 0  # number of unreadable records that were left out of the split
 
 
@@ -125,9 +126,15 @@ class RunSettings:
 
     def train_input_fn(self, seed: int, start_step: int):
         """Returns the input_fn of a training; see `Pipeline.train_input_fn`."""
-        input_fn = self.pipeline.train_input_fn(self.train.split, seed, start_step)
+        input_fn = self.local_train_input_fn(seed, start_step)
         addresses = self.train.data_service
         return data_service.distribute(input_fn, addresses) if addresses else input_fn
+
+    def local_train_input_fn(self, seed: int, start_step: int = 0):
+        """Returns `train_input_fn` without a data service."""
+        oversample = self.train.oversample
+        more = {} if oversample is None else {"oversample": oversample}
+        return self.pipeline.train_input_fn(self.train.split, seed, start_step, **more)
 
     def eval_input_fn(self, split: str):
         """Returns the input_fn of an evaluation."""

@@ -21,6 +21,8 @@ class Pipeline(Protocol):
     global batch that it delivers, and returns a `tf.data.Dataset` of static shapes. Features are a
     nested dict, labels any nested structure.
 
+    `train_input_fn` may take `oversample`, as that of `RecordPipeline`, for --oversample.
+
     A pipeline may also have `prediction_writer` and `file_examples`; see `core.predictions`.
 
     Attributes:

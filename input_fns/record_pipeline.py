@@ -168,13 +168,16 @@ class RecordPipeline:
 
     # Input functions.
 
-    def train_input_fn(self, split: str, seed: int, start_step: int = 0):
+    def train_input_fn(
+        self, split: str, seed: int, start_step: int = 0, oversample: float | None = None
+    ):
         """Returns an input_fn for training: endless, reshuffled each epoch, augmented.
 
         Args:
           split: name of the split.
           seed: seed of order and augmentation, which depend on nothing else.
           start_step: global batches to skip, those of the run that is resumed.
+          oversample: exponent of oversampling by class; see `class_sampling`. None: none.
 
         Returns:
           `input_fn(params) -> tf.data.Dataset` of `(features, labels)` in batches of exactly
@@ -182,14 +185,19 @@ class RecordPipeline:
           "dropout_seed", int32 `[batch, 2]`.
 
         Raises:
-          DataError: the split does not fit in the memory or on the disk that `cache` names.
+          DataError: the split does not fit in the memory or on the disk that `cache` names, or an
+            order by length or class needs it in memory.
         """
         plan = self.plan(split)
-        if self.group_lengths and not plan.in_memory:
-            raise DataError(
-                f"--group_by_length needs split '{split}' in memory, but it is read from its files "
-                "each epoch. Use --cache=memory if it fits, or remove --group_by_length"
-            )
+        for flag, is_set in (
+            ("group_by_length", self.group_lengths),
+            ("oversample", oversample is not None),
+        ):
+            if is_set and not plan.in_memory:
+                raise DataError(
+                    f"--{flag} needs split '{split}' in memory, but it is read from its files each "
+                    f"epoch. Use --cache=memory if it fits, or remove --{flag}"
+                )
 
         def input_fn(params):
             host_shard = input_context.from_params(params)
@@ -203,6 +211,7 @@ class RecordPipeline:
                     seed,
                     start_step,
                     self.group_lengths,
+                    None if oversample is None else (self._classes, oversample),
                 )
             else:
                 dataset = records.train_from_files(
@@ -395,6 +404,19 @@ class RecordPipeline:
         return records.parallel_map(dataset, transform_batch)
 
     # Parts of stages.
+
+    @no_autograph
+    def _classes(self, features, labels):
+        """Returns the classes of stored examples, int `[n]`."""
+        del features
+        classes = labels.get("label", ()) if isinstance(labels, dict) else labels
+        is_class = tf.is_tensor(classes) and classes.dtype.is_integer and classes.shape.rank == 1
+        if not is_class:
+            raise DataError(
+                f"--oversample needs one class for each example, which {self.data.name} does not "
+                "have. Remove --oversample"
+            )
+        return classes
 
     def _parse(self, serialized, features, has_labels=False, may_be_empty=False):
         """Returns `{name: [n, ...]}`, image files as strings, and int32 `[n]` classes or None."""

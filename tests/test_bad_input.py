@@ -123,6 +123,7 @@ def tree(path):
         (["--params=dropout=nan"], "dropout=nan is not a valid float"),
         (["--params=pixel_scale=0"], "pixel_scale=0.0 must be above 0"),
         (["--params=label_smoothing=1.5"], "label_smoothing=1.5 must be in [0, 1)"),
+        (["--oversample=often"], "'often' must be one of balanced, sqrt, or in [0, 1)"),
         (["--params=class_weights=[1,2]"], "class_weights=[1,2] has 2 weights for 3 classes"),
         (["--params=nesterov=yes"], "nesterov=yes is not a valid bool"),
         (["--params=warmup_steps=2.5"], "warmup_steps=2.5 is not a valid int"),

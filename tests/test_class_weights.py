@@ -1,4 +1,4 @@
-"""Class weights in training: loss and gradients of the global batch equal a NumPy oracle."""
+"""Class weights in training, against a NumPy oracle of loss and gradients; oversampling."""
 
 import glob
 
@@ -9,8 +9,12 @@ from sklearn.utils.class_weight import compute_class_weight
 
 import run_cpu
 import run_tpu
+from common.errors import UsageError
+from input_fns import DataError, dataset_info
 from input_fns.array_pipeline import ArrayPipeline
 from input_fns.convert import source, writer
+from input_fns.core import records
+from input_fns.record_pipeline import RecordPipeline
 from tests import numerics
 from tests.conftest import _runner
 from tests.marks import slow
@@ -126,3 +130,34 @@ def test_classes_of_a_custom_data_set_are_counted(flags, tmp_path, capsys):
     output = capsys.readouterr().out
     assert "class_weights=effective:0.9: reading the labels of split 'train'" in output
     assert "of split 'train': a 0.372" in output
+
+
+def test_oversampling_trains_on_the_classes_equally_often(flags, tmp_path):
+    data_dir = next(flag for flag in flags if flag.startswith("--data_dir=")).partition("=")[2]
+    pipeline = RecordPipeline(dataset_info.load(data_dir, "imbalanced"))
+    input_fn = pipeline.train_input_fn("train", seed=1, oversample=0.0)
+    _, labels = next(records.iterate(lambda: input_fn({"batch_size": SIZE})))
+    np.testing.assert_array_equal(np.bincount(labels), [16, 16, 16])
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--oversample=sqrt", "--cache=none"], "--oversample needs split 'train' in memory"),
+        (["--oversample=0.9", "--params=class_weights=balanced"], "both balance the classes"),
+    ],
+)
+def test_invalid_oversampling_is_an_error(flags, tmp_path, more, message):
+    with pytest.raises((UsageError, DataError), match=message):
+        _runner(run_cpu, *flags)(tmp_path, *TRAIN, *more)
+
+
+def make_numbers(data_dir):
+    """A data set without classes."""
+    arrays = {"image": IMAGES}, LABELS.astype(np.float32)
+    return ArrayPipeline("numbers", {"train": arrays, "test": arrays})
+
+
+def test_oversampling_needs_classes():
+    with pytest.raises(DataError, match="needs one class for each example, which numbers does not"):
+        make_numbers(None).train_input_fn("train", 1, oversample=0.5)({"batch_size": 3})

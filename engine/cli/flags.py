@@ -21,6 +21,7 @@ BEST_METRIC_MODES = ("train_and_eval", "continuous_eval")
 
 FLAGS = flags.FLAGS
 TRANSLATION = "translation"
+_EXPONENTS = {"balanced": 0.0, "sqrt": 0.5}  # of --oversample
 # Upper bounds of --synthetic_text.
 _MOST_TOKENS, _MOST_SUBWORDS = 2**16, 2**20
 
@@ -95,6 +96,13 @@ flags.DEFINE_string(
     "",
     "Augmentation of training images, applied on the host from left to right, such as "
     "'crop:4 flip'. docs/data_images.md lists all operations.",
+)
+flags.DEFINE_string(
+    "oversample",
+    "",
+    "Trains on classes in proportion to COUNT**EXPONENT, COUNT the examples of a class: 'balanced' "
+    "(exponent 0), 'sqrt' (0.5), or an exponent in [0, 1). Needs the split in memory. An epoch has "
+    "as many examples as without it.",
 )
 flags.DEFINE_float(
     "center_crop",
@@ -366,6 +374,21 @@ def _check_cache(value):
         f"'{value}' is not a keyword and not a local folder (a path with a slash)."
         f"{did_you_mean(value, _CACHES)}"
     )
+
+
+@flags.validator("oversample")
+def _check_oversample(value):
+    if value and not 0 <= _exponent(value) < 1:
+        raise flags.ValidationError(f"'{value}' must be one of balanced, sqrt, or in [0, 1)")
+    return True
+
+
+def _exponent(text):
+    """Returns the exponent of --oversample; -1 for an invalid one."""
+    try:
+        return _EXPONENTS[text] if text in _EXPONENTS else strict_flags.to_float(text)
+    except ValueError:
+        return -1.0
 
 
 @flags.validator("data_service")
@@ -650,6 +673,11 @@ def repaired_split() -> str:
 def evaluates() -> bool:
     """Returns True if the mode evaluates or predicts."""
     return FLAGS.mode in _EVALUATING_MODES or (FLAGS.mode == "export" and FLAGS.export_check)
+
+
+def oversample_exponent() -> float | None:
+    """Returns the exponent of --oversample, None without it."""
+    return _exponent(FLAGS.oversample) if FLAGS.oversample else None
 
 
 def batch_sizes() -> dict[str, int]:

@@ -16,7 +16,7 @@ from common.strict_flags import MAX_INTEGER
 from engine.checkpoints import find, metric_direction, recovery, trained_on, warm_start
 from engine.checkpoints.model_dir_lock import BEST_LOCK, TRAIN_LOCK, ModelDirLock
 from engine.cli import (
-    class_counts,
+    class_balance,
     early_checks,
     hparams,
     pipelines,
@@ -33,6 +33,7 @@ from engine.cli.flags import (
     eval_splits,
     is_own_dataset,
     is_param_of_command_line,
+    oversample_exponent,
     splits_read,
 )
 from engine.distribute.tf_config import Task
@@ -134,7 +135,10 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
     for split in splits:
         early_checks.check_split(dataset, split)
     if is_training or FLAGS.mode == "check":
-        params = class_counts.with_class_weights(params, pipeline, FLAGS.train_split, task.is_chief)
+        class_balance.check_oversample(FLAGS.oversample, pipeline, params)
+        params = class_balance.with_class_weights(
+            params, pipeline, FLAGS.train_split, task.is_chief
+        )
     _check_top_k(dataset)
     prediction = PredictSettings(
         FLAGS.predict_batch_size, FLAGS.predict_output, *_prediction(model, params, pipeline)
@@ -173,6 +177,7 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
             summary_steps=FLAGS.summary_steps,
             profile_steps=FLAGS.profile,
             data_service=tuple(FLAGS.data_service) if is_training and task.trains else (),
+            oversample=oversample_exponent(),
         ),
         evaluation=EvalSettings(
             splits=eval_splits(),
@@ -328,7 +333,7 @@ def _check_memory(settings):
 def _check_data_service(settings):
     addresses = settings.train.data_service
     if addresses and not settings.is_trained:
-        input_fn = settings.pipeline.train_input_fn(settings.train.split, settings.seed)
+        input_fn = settings.local_train_input_fn(settings.seed)
         params = {**settings.params, "batch_size": settings.train.batch_size}
         data_service.check_input(input_fn, params, len(addresses))
         data_service.check_answers(addresses)

@@ -37,7 +37,7 @@ _READ_IN = {
     # continuous_eval ends with the last step, for which --train_epochs needs the other two.
     **dict.fromkeys(("train_steps", "train_epochs"), (*_BUILDS_TRAINING, _CONTINUOUS)),
     **dict.fromkeys(("train_split", "train_batch_size"), (*_BUILDS_TRAINING, _CONTINUOUS)),
-    **dict.fromkeys(("accumulate_steps", "augment"), _BUILDS_TRAINING),
+    **dict.fromkeys(("accumulate_steps", "augment", "oversample"), _BUILDS_TRAINING),
     **dict.fromkeys(("warm_start_from", "warm_start_include"), TRAINING_MODES),
     **dict.fromkeys(("keep_checkpoint_max", "summary_steps"), TRAINING_MODES),
     **dict.fromkeys(("strategy", "replicas", "group_by_length"), TRAINING_MODES),

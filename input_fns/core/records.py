@@ -21,7 +21,7 @@ from tensorflow.python.data.ops import readers  # an interleave with a bounded r
 
 from common.constants import DROPOUT_SEED, EXAMPLE_WEIGHT
 from input_fns import DataError
-from input_fns.core import caching, chunks, examples, memory
+from input_fns.core import caching, chunks, class_sampling, examples, memory
 
 # The functions of this package need no AutoGraph; converting them delays every start.
 no_autograph = tf.autograph.experimental.do_not_convert
@@ -184,7 +184,7 @@ def iterate(dataset_fn):
 
 
 def train_from_memory(
-    dataset, num_examples, draw, host_shard, seed, start_step=0, group_lengths=None
+    dataset, num_examples, draw, host_shard, seed, start_step=0, group_lengths=None, sampling=None
 ):
     """Returns endless training batches of a split that fits in memory.
 
@@ -203,6 +203,9 @@ def train_from_memory(
       group_lengths: None, or a function from a batch of `dataset` to lengths, int32 `[n]`. Examples
         of similar length then share a global batch: 50 batches of the shuffled epoch are sorted by
         length and cut again, and the new batches are shuffled.
+      sampling: None, or `(classes, exponent)`: a function from a batch of `dataset` to the classes,
+        int `[n]`, and the exponent of `class_sampling.order`, which then is the order of an epoch
+        of `num_examples`.
 
     Returns:
       `tf.data.Dataset` of `(examples, numbers)` in batches of exactly `host_shard.batch_size`.
@@ -211,18 +214,28 @@ def train_from_memory(
     first_epoch, offset = divmod(start, num_examples)
 
     @no_autograph
-    def permutation(epoch, *lengths):
+    def columns(*batch):
+        found = {"lengths": group_lengths(*batch)} if group_lengths else {}
+        return {**found, "classes": sampling[0](*batch)} if sampling else found
+
+    @no_autograph
+    def order_of(epoch, columns):
         order_seed = [seed, epoch]
-        order = tf.random.experimental.stateless_shuffle(tf.range(num_examples), order_seed)
-        if lengths:
-            order = _grouped(order, *lengths, host_shard.global_batch_size, epoch, order_seed)
+        if sampling:
+            order = class_sampling.order(columns["classes"], num_examples, sampling[1], order_seed)
+        else:
+            order = tf.random.experimental.stateless_shuffle(tf.range(num_examples), order_seed)
+        if group_lengths:
+            lengths = columns["lengths"]
+            order = _grouped(order, lengths, host_shard.global_batch_size, epoch, order_seed)
         return order[tf.where(tf.equal(epoch, first_epoch), offset, 0) :]
 
     order = tf.data.Dataset.range(first_epoch, _ENDLESS)
-    if group_lengths:
-        lengths = dataset.map(no_autograph(group_lengths)).rebatch(num_examples).cache().repeat()
-        order = tf.data.Dataset.zip((order, lengths))
-    order = order.map(permutation)
+    if group_lengths or sampling:
+        of_examples = dataset.map(columns).rebatch(num_examples).cache().repeat()
+        order = tf.data.Dataset.zip((order, of_examples)).map(order_of)
+    else:
+        order = order.map(lambda epoch: order_of(epoch, {}))
     order = order.rebatch(host_shard.global_batch_size, drop_remainder=True)
     numbers = tf.data.Dataset.range(start_step, _ENDLESS)
     numbers = _random_numbers(numbers, draw, host_shard.global_batch_size, seed)

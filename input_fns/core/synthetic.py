@@ -27,9 +27,11 @@ class SyntheticPipeline(RecordPipeline):
         """Features of an example in prediction, as the model gets them."""
         return self._pipeline.features
 
-    def train_input_fn(self, split: str, seed: int, start_step: int = 0):
+    def train_input_fn(
+        self, split: str, seed: int, start_step: int = 0, oversample: float | None = None
+    ):
         """Returns an input_fn that repeats one batch."""
-        del split, start_step
+        del split, start_step, oversample
 
         def input_fn(params):
             size = params["batch_size"]

@@ -87,10 +87,12 @@ class TokenPipeline(RecordPipeline):
         del random
         return tf.nest.map_structure(_as_int32, (features, labels))
 
-    def train_input_fn(self, split: str, seed: int, start_step: int = 0):
+    def train_input_fn(
+        self, split: str, seed: int, start_step: int = 0, oversample: float | None = None
+    ):
         """Returns an input_fn for training; see `RecordPipeline`."""
         return self._dynamically_padded(
-            RecordPipeline.train_input_fn(self, split, seed, start_step)
+            RecordPipeline.train_input_fn(self, split, seed, start_step, oversample)
         )
 
     def eval_input_fn(self, split: str):

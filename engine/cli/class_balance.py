@@ -1,7 +1,8 @@
-"""Computes the class weights that depend on the training split: `class_weights=balanced`."""
+"""Balances classes: weights that depend on the training split, and checks of --oversample."""
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,23 @@ def with_class_weights(
     if prints:
         print(f"class_weights={value} of split '{split}': {_line(found, pipeline)}", flush=True)
     return {**params, "class_weights": found}
+
+
+def check_oversample(value: str, pipeline: Pipeline, params: dict[str, Any]) -> None:
+    """Raises `UsageError` if --oversample does not fit the data set or the hyperparameters."""
+    if not value:
+        return
+    if "oversample" not in inspect.signature(pipeline.train_input_fn).parameters:
+        raise UsageError(
+            f"--oversample={value}: the input pipeline of {pipeline.data.name} does not support it"
+            ". Remove --oversample"
+        )
+    weights = params.get("class_weights")
+    if isinstance(weights, str) and class_weights.needs_counts(weights):
+        raise UsageError(
+            f"--oversample={value} and class_weights={weights} both balance the classes. Use one "
+            "of them, or list the weights, such as class_weights=[1,5,2]"
+        )
 
 
 def _counts(pipeline, split, num_classes, value):

@@ -13,6 +13,7 @@ from models.layers import class_weights
 from models.layers.losses import cross_entropy
 from models.model import Loss, check_fractions
 
+LOSSES = ("cross_entropy",)
 METRIC_DIRECTIONS = {"accuracy": "max"}
 
 
@@ -25,6 +26,12 @@ def check_params(params):
     """Raises `ModelError` for a value of `default_params` out of range."""
     check_fractions(params, "label_smoothing")
     class_weights.check_params(params)
+
+
+def outputs(outputs, params):
+    """Returns the outputs of inference; see `models.targets`."""
+    del params
+    return outputs
 
 
 def losses(features, labels, outputs, params):
@@ -58,8 +65,19 @@ def predictions(features, outputs, params):
 
 
 def class_names(params, pipeline):
-    """Returns the names of the classes in order, numbers if the data set has none."""
-    return pipeline.data.class_names or tuple(map(str, range(params["num_classes"])))
+    """Returns the names of the classes, or of the numbers of a regression, in order.
+
+    They are 0, 1, 2, ... if the data set has none.
+    """
+    target = pipeline.data.target
+    names = target.names if target else pipeline.data.class_names
+    return names or tuple(map(str, range(params["num_classes"])))
+
+
+def host_metrics(params, pipeline):
+    """None."""
+    del params, pipeline
+    return []
 
 
 def reports(params, pipeline):

@@ -311,6 +311,7 @@ class Model:
       labels: names of the labels that they need, "label" for the class; () checks nothing.
       dataset_properties: names of data set properties that become hyperparameters, such as
         `num_classes`; `default_params` need not have them. `--params` sets what a data set lacks.
+      optional_properties: names of those that a data set may lack: they keep their defaults.
       padded_properties: names of those that `--params` may set to more than the data set has, such
         as the rows of an embedding with padding.
 
@@ -337,6 +338,7 @@ class Model:
     features: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
     dataset_properties: tuple[str, ...] = ()
+    optional_properties: tuple[str, ...] = ()
     padded_properties: tuple[str, ...] = ()
     metric_directions: Mapping[str, str] = dataclasses.field(default_factory=dict)
     decode: Callable[[Tensors, Params], Tensors] | None = None

@@ -100,7 +100,8 @@ def check_data(
       name: value of --model.
       data_name: name of the data set.
       features: names of its features, with those that its input pipeline makes; "a/b" is nested.
-      labels: names of its labels, "label" for the class; None if unknown, which checks nothing.
+      labels: names of its labels, "label" for the class, "target" for other targets of
+        `models.targets`; None if unknown, which checks nothing.
       num_classes: number of its classes, for the message.
 
     Raises:
@@ -113,7 +114,7 @@ def check_data(
             f"needs {' and '.join(model.features)}, but the data set {data_name} holds "
             f"{', '.join(features)}"
         )
-    elif labels is not None and not _has(labels, model.labels):
+    elif labels is not None and not _has_labels(labels, model):
         found = ", ".join(sorted(labels)) or "none"
         classes = f" of {num_classes} classes" if num_classes else ""
         problem = (
@@ -125,7 +126,7 @@ def check_data(
     fitting = [
         other
         for other, model in ((other, find(other)) for other in MODELS)
-        if _has(features, model.features) and _has(labels or (), model.labels)
+        if _has(features, model.features) and _has_labels(labels or (), model)
     ]
     shown = ", ".join(fitting[:_SHOWN]) + (", ..." if fitting[_SHOWN:] else "")
     advice = f"Use --model={shown}" if fitting else "No model of this package fits it"
@@ -135,6 +136,11 @@ def check_data(
 def _has(names, needed):
     known = {*names, *(name.partition("/")[0] for name in names)}  # the dict of a nested feature
     return known >= set(needed)
+
+
+def _has_labels(names, model):
+    has_target = "target" in names and "target" in model.dataset_properties
+    return has_target or _has(names, model.labels)
 
 
 def attribute(flag: str, path: str):

@@ -191,6 +191,15 @@ def write_labels(table):
     table.write_text("\n".join(["image,label,leaf_id", *lines]))
 
 
+def write_targets(folder):
+    """Writes the tables of labels and of numbers that docs/targets.md names."""
+    kinds = ("rust", "scab", "rust scab", "")
+    lines = [f"{i}.jpg,{kinds[i % 4]}" for i in range(24)]
+    (folder / "labels_of_leaves.csv").write_text("\n".join(["image,labels", *lines]))
+    lines = [f"{i}.jpg,{i + 3},{i * 0.5}" for i in range(24)]
+    (folder / "sizes.csv").write_text("\n".join(["image,width,height", *lines]))
+
+
 def write_one_hot_labels(table):
     lines = ["image,split_by_shot," + ",".join(LEAVES)]
     for i in range(24):
@@ -292,6 +301,7 @@ def _files(tmp_path, monkeypatch, pair_files):
         write_photos(tmp_path / folder, random)
     write_labels(tmp_path / "train.csv")
     write_one_hot_labels(tmp_path / "labels.csv")
+    write_targets(tmp_path)
     for folder in ("texts", "raw", "wmt14"):
         (tmp_path / folder).symlink_to(pair_files)
     for folder in ("uncased_L-2_H-128_A-2", "uncased"):

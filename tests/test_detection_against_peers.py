@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from common.params import Floats
 from models.detection import anchors, assignment, boxes, fpn, losses, nms
+from models.layers import losses as layer_losses
 from tests import detection_data, variable_values
 from tests.detection_data import random_boxes
 
@@ -157,7 +158,7 @@ def test_focal_loss_and_gradient_equal_those_of_tf_models(alpha, gamma):
 
     values, is_class = random_answers()
     logits = tf.constant(values)
-    ours = losses.sigmoid_focal(tf.constant(is_class), logits, alpha, gamma)
+    ours = layer_losses.sigmoid_focal(tf.constant(is_class), logits, alpha, gamma)
     theirs = retinanet_losses.focal_loss(logits, tf.cast(is_class, tf.float32), alpha, gamma)
     found = run(ours, theirs, *tf.gradients(ours, logits), *tf.gradients(theirs, logits))
     assert_near(found[0], found[1])
@@ -175,7 +176,7 @@ def test_focal_loss_equals_that_of_torchvision(alpha, gamma):
         torch.from_numpy(values), torch.from_numpy(is_class.astype(np.float32)), alpha, gamma
     )
     assert_near(
-        run(losses.sigmoid_focal(is_class, tf.constant(values), alpha, gamma)), theirs.numpy()
+        run(layer_losses.sigmoid_focal(is_class, tf.constant(values), alpha, gamma)), theirs.numpy()
     )
 
 
@@ -183,7 +184,7 @@ def test_focal_loss_equals_that_of_torchvision(alpha, gamma):
 def test_huber_loss_equals_that_of_keras_as_tf_models_uses_it():
     errors = np.random.default_rng(0).normal(size=[6, 4]).astype(np.float32)
     theirs = tf.keras.losses.Huber(0.1, reduction="none")(tf.zeros([6, 4]), errors)
-    ours = tf.reduce_mean(losses.huber(tf.constant(errors), 0.1), axis=-1)
+    ours = tf.reduce_mean(layer_losses.huber(tf.constant(errors), 0.1), axis=-1)
     assert_near(*run(ours, theirs))
 
 

@@ -24,8 +24,10 @@ FILE_NAME = "trained_on.json"
 
 def properties(pipeline: Pipeline) -> dict[str, Any]:
     """Returns the properties of a data set that a model depends on, as JSON types."""
+    target = pipeline.data.target
     return {
         "classes": list(pipeline.data.all_class_names),
+        **({"target": [target.kind, *target.names]} if target else {}),
         "features": {
             name: [feature.dtype, *feature.shape]
             for name, feature in sorted(pipeline.features.items())
@@ -95,6 +97,10 @@ def _classes(trained, given):
     )
 
 
+def _target(trained, given):
+    return f"{_list(trained)} in training; {_list(given or [])} now"
+
+
 def _features(trained, given):
     def text(features):
         return ", ".join(f"{name} {dtype} {shape}" for name, (dtype, *shape) in features.items())
@@ -115,6 +121,7 @@ def _truncation(trained, given):
 
 _DIFFERENCES = {
     "classes": _classes,
+    "target": _target,
     "features": _features,
     "assets": _assets,
     "truncation": _truncation,

@@ -88,7 +88,8 @@ def resolve(
     if not is_known:
         return params
     for name in needed:
-        if name not in given and name not in set_by_flag:
+        is_known = name in given or name in set_by_flag or name in model.optional_properties
+        if not is_known:
             raise UsageError(
                 f"model '{model.name}' needs {name}, which the data set does not define. "
                 f"Set it by --params={name}=..."

@@ -223,9 +223,10 @@ def _lock(task):
 
 
 def _check_top_k(data):
-    if FLAGS.export_top_k > data.num_classes:
+    num_classes = len(data.target.class_names) if data.target else data.num_classes
+    if FLAGS.export_top_k > num_classes:
         raise UsageError(
-            f"--export_top_k={FLAGS.export_top_k}, but {data.name} has {data.num_classes} classes"
+            f"--export_top_k={FLAGS.export_top_k}, but {data.name} has {num_classes} classes"
         )
 
 

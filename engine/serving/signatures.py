@@ -110,7 +110,7 @@ def export_outputs(features, predictions, predict, pipeline, top_k: int):
         outputs = receiver.outputs(own_predictions, own_features)
         signatures[name] = _Predict(list(receiver.inputs), outputs)
         if name == serving.TF_EXAMPLE and "probabilities" in outputs:
-            signatures[serving.CLASSIFY] = _classify(outputs, pipeline.data.class_names)
+            signatures[serving.CLASSIFY] = _classify(outputs, pipeline.data.all_class_names)
     return signatures
 
 

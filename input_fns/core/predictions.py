@@ -108,7 +108,10 @@ class RowWriter:
         return batch
 
     def line(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Returns the values of a line from those of an example."""
+        """Returns the values of a line from those of an example; adds the names of its labels."""
+        labels = row.get("labels")
+        if isinstance(labels, list) and len(labels) == len(self.class_names):
+            row = {**row, "class_names": self.class_names[np.flatnonzero(labels)].tolist()}
         return row
 
     def write(self, path: str, batches: Iterator[dict[str, np.ndarray]]) -> None:

@@ -108,21 +108,25 @@ def class_outputs(predictions, class_names, top_k: int):
     """Adds class names to predictions, for a SavedModel; a TPU computes no strings.
 
     Args:
-      predictions: `{"classes": int32 [batch], "probabilities": float32 [batch, num_classes]}`.
+      predictions: `{"classes": int32 [batch], "probabilities": float32 [batch, num_classes]}`; of
+        several labels without "classes".
       class_names: class names in the order of the probabilities; () without names.
       top_k: number of most probable classes to add, most probable first; 0 for none.
 
     Returns:
       The predictions with `class_names`, string `[batch]`; with `top_k` also `top_classes`, int32,
       `top_class_names`, string, and `top_probabilities`, float32, all `[batch, top_k]`. Without
-      "classes" or class names, the predictions unchanged.
+      class names, the predictions unchanged.
     """
-    classes = predictions.get("classes")
-    if not class_names or classes is None or classes.shape.rank != 1:
-        return predictions
-    names = tf.constant(class_names)
-    outputs = {**predictions, "class_names": tf.gather(names, predictions["classes"])}
-    if top_k:
+
+    def has(name, rank):
+        return name in predictions and predictions[name].shape.rank == rank
+
+    outputs = dict(predictions)
+    if class_names and has("classes", 1):
+        outputs["class_names"] = tf.gather(tf.constant(class_names), predictions["classes"])
+    if class_names and top_k and has("probabilities", 2):
+        names = tf.constant(class_names)
         probabilities, classes = tf.math.top_k(predictions["probabilities"], top_k)
         outputs["top_classes"] = classes
         outputs["top_class_names"] = tf.gather(names, classes)

@@ -77,6 +77,7 @@ class Target:
 
     def check(self, features: Mapping[str, Feature], labels: Sequence[str], classes: Sequence[str]):
         """Raises DataError if the features, labels or classes of the data set do not fit."""
+        self.validate(FEATURE)
         if features.get(FEATURE) != self.feature or tuple(labels) != (FEATURE,) or classes:
             raise DataError(
                 f"target needs the label '{FEATURE}', raw float32 [{len(self.names)}], no other "

@@ -62,3 +62,45 @@ def _with_targets(logits, targets):
         return losses, gradient
 
     return cross_entropy(logits, targets)
+
+
+def sigmoid_focal(is_class, logits, alpha, gamma):
+    """Focal loss of independent classes (Lin et al. 2017, arXiv:1708.02002, eq. 5).
+
+    Args:
+      is_class: bool `[...]`.
+      logits: float32 `[...]`.
+      alpha: weight of True, and 1 - alpha of False.
+      gamma: exponent of the probability of the wrong answer.
+
+    Returns:
+      float32 `[...]`, `-alpha * (1 - p)^gamma * log(p)` for the probability p of the right answer.
+    """
+
+    @tf.custom_gradient
+    def focal(logits):
+        # For all anchors and classes: each exponential and logarithm counts, and TensorFlow's
+        # gradient has seven more of them.
+        surprise = tf.nn.softplus(-logits)  # -log(p)
+        log_wrong = -(surprise + logits)  # log(1 - p)
+        weight, wrong = tf.exp(gamma * log_wrong), tf.exp(log_wrong)
+        slope = -weight * (gamma * (1 - wrong) * surprise + wrong)
+        return weight * surprise, lambda upstream: upstream * slope
+
+    logits_of_answer = tf.where(is_class, logits, -logits)
+    return tf.where(is_class, alpha, 1 - alpha) * focal(logits_of_answer)
+
+
+def huber(errors, delta):
+    """Huber loss: half the squared error, linear beyond `delta`.
+
+    Args:
+      errors: float32 `[...]`.
+      delta: where the loss becomes linear.
+
+    Returns:
+      float32 `[...]`.
+    """
+    size = tf.abs(errors)
+    quadratic = tf.minimum(size, delta)
+    return quadratic * (size - quadratic / 2)

@@ -12,7 +12,7 @@ import math
 import tensorflow as tf
 
 from common.params import Ints
-from models import classification
+from models import targets
 from models.layers import normalization
 from models.layers.conv_batch_norm import conv2d_batch_norm
 from models.layers.dropout import dropout
@@ -30,7 +30,7 @@ def default_params():
         # mel bins are halved before each.
         "channels": Ints([32, 64, 96]),
         "dropout": 0.3,  # of the inputs of the last layer
-        **classification.default_params(),
+        **targets.default_params(),
         "precision": "float32",  # or bfloat16, of the layers after the front end
     }
 
@@ -39,7 +39,7 @@ def check_params(params):
     """Raises `ModelError` for a value out of range."""
     log_mel.check_params(params)
     normalization.check_params(params)
-    classification.check_params(params)
+    targets.check_params(params)
     check_fractions(params, "dropout")
     if not params["channels"] or min(params["channels"]) < 1:
         raise ModelError(f"channels={params['channels']} must be above 0")
@@ -86,14 +86,17 @@ def inference(features, params, training):
 MODEL = Model(
     "keyword_cnn",
     default_params,
-    inference,
-    classification.losses,
-    classification.predictions,
-    metrics=classification.metrics,
-    metric_directions=classification.METRIC_DIRECTIONS,
-    reports=classification.reports,
+    targets.inference(inference),
+    targets.losses,
+    targets.predictions,
+    metrics=targets.metrics,
+    metric_directions=targets.METRIC_DIRECTIONS,
+    host_metrics=targets.host_metrics,
+    reports=targets.reports,
     check_params=check_params,
+    unused_params=targets.unused_params,
     features=("waveform", "num_samples"),
     labels=("label",),
-    dataset_properties=("num_classes", "sample_rate"),
+    dataset_properties=("num_classes", "sample_rate", *targets.PROPERTIES),
+    optional_properties=targets.PROPERTIES,
 )

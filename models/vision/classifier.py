@@ -1,6 +1,7 @@
 """Image classifiers: hyperparameters, input scaling and reports that they share.
 
-Loss, metrics and predictions are those of `models.classification`.
+Loss, metrics and predictions are those of `models.targets`: a network predicts one class, several
+labels, or numbers.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from common.params import Floats
-from models import classification
+from models import classification, targets
 from models.layers.dropout import dropout
 from models.model import Model, ModelError, check_positive
 from models.vision.gallery import Gallery
@@ -17,10 +18,10 @@ from models.vision.gallery import Gallery
 def default_params():
     """Returns the hyperparameters of every image classifier."""
     return {
-        "num_classes": 10,  # set by the data set
+        "num_classes": 10,  # set by the data set; of a regression, the numbers of an example
         "pixel_mean": Floats([0]),  # subtracted from the pixels: one number, or one per channel
         "pixel_scale": 1 / 255,  # multiplies the pixels after that
-        **classification.default_params(),
+        **targets.default_params(),
         "precision": "float32",  # or bfloat16, of the layers; set by --precision
     }
 
@@ -28,7 +29,7 @@ def default_params():
 def check_params(params):
     """Raises `ModelError` for a value of `default_params` out of range."""
     check_scaling(params)
-    classification.check_params(params)
+    targets.check_params(params)
 
 
 def check_scaling(params):
@@ -104,9 +105,9 @@ def global_pool(x, name):
 
 
 def reports(params, pipeline):
-    """Confusion matrix, and the first images with their predictions."""
+    """Reports of the target, and the first images with their classes."""
     class_names = classification.class_names(params, pipeline)
-    return [*classification.reports(params, pipeline), Gallery(class_names)]
+    return [*targets.reports(params, pipeline), Gallery(class_names)]
 
 
 def model(
@@ -116,15 +117,17 @@ def model(
     return Model(
         name=name,
         default_params=default_params,
-        inference=inference,
-        losses=classification.losses,
-        predictions=classification.predictions,
-        metrics=classification.metrics,
-        metric_directions=classification.METRIC_DIRECTIONS,
+        inference=targets.inference(inference),
+        losses=targets.losses,
+        predictions=targets.predictions,
+        metrics=targets.metrics,
+        metric_directions=targets.METRIC_DIRECTIONS,
+        host_metrics=targets.host_metrics,
         reports=reports,
         check_params=check_params,
-        unused_params=unused_params,
+        unused_params=lambda params: {**targets.unused_params(params), **unused_params(params)},
         features=("image",),
         labels=("label",),
-        dataset_properties=("num_classes",),
+        dataset_properties=("num_classes", *targets.PROPERTIES),
+        optional_properties=targets.PROPERTIES,
     )

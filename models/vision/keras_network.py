@@ -24,7 +24,7 @@ import numpy as np
 import tensorflow as tf
 
 from common.messages import did_you_mean
-from models import classification
+from models import targets
 from models.layers import traced
 from models.model import Loss, ModelError, check_fractions
 from models.registry import attribute
@@ -72,7 +72,7 @@ def model(name, default_params, inference, check_params, unused_params=lambda pa
 
 def check_head(params):
     """Raises `ModelError` for a hyperparameter of loss or last layer out of range."""
-    classification.check_params(params)
+    targets.check_params(params)
     check_fractions(params, "dropout")
 
 
@@ -82,8 +82,8 @@ def first_line(error):
 
 
 def _losses(features, labels, outputs, params):
-    """Softmax cross-entropy, and the sum of the losses that layers add, such as of regularizers."""
-    terms = classification.losses(features, labels, outputs, params)
+    """The loss of the target, and the sum of those that layers add, such as of regularizers."""
+    terms = targets.losses(features, labels, outputs, params)
     if "layer_losses" in outputs:
         terms["layer_losses"] = Loss(outputs["layer_losses"])
     return terms

@@ -20,5 +20,5 @@ NUMBERS = (0, 1, 2, 3, 4, 7, 8, 100, 10**6, 2**31 - 1, 2**31, 2**63 - 1, 2**63)
 PARAMS = (
     *("hidden_units", "dropout", "learning_rate", "schedule", "optimizer", "warmup_steps"),
     *("decay_boundaries", "label_smoothing", "ema_decay", "weight_decay", "clip_norm"),
-    *("num_classes", "pixel_scale", "class_weights"),
+    *("num_classes", "pixel_scale", "class_weights", "loss", "threshold", "huber_delta"),
 )

@@ -190,6 +190,15 @@ def test_a_property_that_the_data_set_lacks_must_be_given():
     assert hparams.resolve(mlp.MODEL, ["num_classes=5"], {})["num_classes"] == 5
 
 
+def test_the_target_is_that_of_the_data_set_and_that_of_an_unknown_one_is_a_class():
+    assert hparams.resolve(mlp.MODEL, [], {"num_classes": 3})["target"] == "classification"
+    properties = {"num_classes": 2, "target": "regression", "target_mean": (3.0, 4.0)}
+    params = hparams.resolve(mlp.MODEL, ["loss=huber"], properties)
+    assert (params["target"], params["target_mean"]) == ("regression", (3.0, 4.0))
+    with pytest.raises(UsageError, match="target=multilabel, but the data set has regression"):
+        hparams.resolve(mlp.MODEL, ["target=multilabel"], properties)
+
+
 def test_a_property_without_a_default_can_be_given_by_the_flag():
     model = dataclasses.replace(mlp.MODEL, dataset_properties=("depth",))
     assert hparams.resolve(model, ["depth=3"], {})["depth"] == 3
@@ -251,6 +260,8 @@ SIZES = {"num_classes": 3, "num_users": 5, "num_items": 7, "table_rows": [5, 7],
         ("resnet", "depth=18,stride_in_1x1=true", "depth=18"),
         ("convnet", "batch_norm_momentum=0.5", "layers="),
         ("mlp", "hidden_units=[],dropout=0.5", "hidden_units="),
+        ("mlp", "huber_delta=2", "loss=default"),
+        ("mlp", "threshold=[0.3]", "target=classification"),
         ("neumf", "gmf_size=0,embedding_dropout=0.5", "gmf_size=0"),
         ("neumf", "mlp_size=0,hidden_units=[3]", "mlp_size=0"),
         ("neumf", "hidden_units=[],dropout=0.5", "hidden_units="),

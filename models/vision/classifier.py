@@ -12,6 +12,7 @@ from common.params import Floats
 from models import classification, targets
 from models.layers.dropout import dropout
 from models.model import Model, ModelError, check_positive
+from models.vision import tta
 from models.vision.gallery import Gallery
 
 
@@ -22,6 +23,7 @@ def default_params():
         "pixel_mean": Floats([0]),  # subtracted from the pixels: one number, or one per channel
         "pixel_scale": 1 / 255,  # multiplies the pixels after that
         **targets.default_params(),
+        **tta.default_params(),
         "precision": "float32",  # or bfloat16, of the layers; set by --precision
     }
 
@@ -30,6 +32,7 @@ def check_params(params):
     """Raises `ModelError` for a value of `default_params` out of range."""
     check_scaling(params)
     targets.check_params(params)
+    tta.check_params(params)
 
 
 def check_scaling(params):
@@ -117,7 +120,7 @@ def model(
     return Model(
         name=name,
         default_params=default_params,
-        inference=targets.inference(inference),
+        inference=targets.inference(tta.inference(inference)),
         losses=targets.losses,
         predictions=targets.predictions,
         metrics=targets.metrics,

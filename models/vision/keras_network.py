@@ -28,7 +28,7 @@ from models import targets
 from models.layers import traced
 from models.model import Loss, ModelError, check_fractions
 from models.registry import attribute
-from models.vision import classifier
+from models.vision import classifier, tta
 
 _POLICIES = {"bfloat16": "mixed_bfloat16"}
 _APPLICATIONS = "tf.keras.applications."
@@ -73,6 +73,7 @@ def model(name, default_params, inference, check_params, unused_params=lambda pa
 def check_head(params):
     """Raises `ModelError` for a hyperparameter of loss or last layer out of range."""
     targets.check_params(params)
+    tta.check_params(params)
     check_fractions(params, "dropout")
 
 
@@ -310,14 +311,14 @@ def _cached(network, image_shape, arguments, precision, seed):
 @contextlib.contextmanager
 def _keras_state(precision, seed):
     """Builds layers by their names, precision and random numbers only."""
-    policy, state = tf.keras.mixed_precision.global_policy(), random.getstate()
+    state = random.getstate()
     tf.keras.backend.reset_uids()
     tf.keras.mixed_precision.set_global_policy(_POLICIES.get(precision, precision))
     random.seed(seed)  # of the initializers
     try:
         yield
     finally:
-        tf.keras.mixed_precision.set_global_policy(policy)
+        tf.keras.mixed_precision.set_global_policy(None)  # follows tf.keras.backend.floatx again
         random.setstate(state)
 
 

@@ -198,6 +198,9 @@ def write_targets(folder):
     (folder / "labels_of_leaves.csv").write_text("\n".join(["image,labels", *lines]))
     lines = [f"{i}.jpg,{i + 3},{i * 0.5}" for i in range(24)]
     (folder / "sizes.csv").write_text("\n".join(["image,width,height", *lines]))
+    (folder / "comments").mkdir()
+    lines = [f"the film is {i},{i % 2},{i // 2 % 2}" for i in range(40)]
+    (folder / "comments" / "train.csv").write_text("\n".join(["text,toxic,insult", *lines]))
 
 
 def write_one_hot_labels(table):

@@ -112,7 +112,7 @@ SOURCES = {
         f"{_LABELS} split_files {_TABLE} {_TEXT}",
         needs="source text_columns",
         in_parts=True,
-        tasks=("classification", "regression"),
+        tasks=TARGETS,
     ),
     "token_files": _source(
         "text.token_files",

@@ -162,23 +162,29 @@ def _records(task, result):
             _require_class(task, label)
             result.histogram[label] += 1
         if task.examples.targets is not None:
-            row = _with_target(row, task.examples.targets[number])
+            row = _with_targets(row, task.examples.targets[number])
         _add_features(result, row.features)
         yield serialize(row, label), 1
 
 
-def _with_target(row, target):
-    feature = Feature("raw", "float32", target.shape)
+def _with_targets(row, values):
+    """Returns a `Row` with its target, float32 `[n]`, or `Rows` with those of all, `[rows, n]`."""
+    stored = values.astype("<f4")
+    feature = Feature("raw", "float32", values.shape[-1:])
     return dataclasses.replace(
         row,
-        values={**row.values, FEATURE: target.astype("<f4").tobytes()},
+        values={**row.values, FEATURE: stored.tobytes() if isinstance(row, Row) else stored},
         features={**row.features, FEATURE: feature},
     )
 
 
 def _joined_records(task, result, blocks):
     """Yields the serialized examples of each block, joined, and their number; see `_records`."""
+    targets, place = task.examples.targets, 0
     for rows in blocks:
+        if targets is not None:
+            rows = _with_targets(rows, targets[place : place + len(rows)])
+            place += len(rows)
         _add_features(result, rows.features)
         if rows.labels is not None:
             for label in (int(rows.labels.min()), int(rows.labels.max())):

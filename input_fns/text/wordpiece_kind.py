@@ -27,6 +27,7 @@ from input_fns.core.json_fields import (
     one_of,
     strings,
 )
+from input_fns.core.target import FEATURE
 from input_fns.kinds import Kind
 from input_fns.text.parallel_kind import check_rows
 
@@ -115,14 +116,15 @@ class WordPiece(Kind):
         check_rows(data.features, ("input_ids", "input_mask", "segment_ids"), self.max_length)
         self._check_features(data)
         self._check_properties(data.properties)
-        has_classes = self.task == "classification"
+        has_classes = self.task == "classification" and not data.target
         if bool(data.class_names) != has_classes:
             raise DataError(
                 f"class_names must {'have names' if has_classes else 'be empty'} for "
                 f"wordpiece.task {self.task}"
             )
         for name, feature in data.features.items():
-            kinds, what = ("f", "floats") if name == "score" else ("iu", "integers")
+            is_float = name == "score" or (data.target and name == FEATURE)
+            kinds, what = ("f", "floats") if is_float else ("iu", "integers")
             if np.dtype(feature.dtype).kind not in kinds:
                 raise DataError(f"features.{name}.dtype is {feature.dtype}, and must be of {what}")
         for name in data.splits if self.task == "squad" else ():
@@ -131,7 +133,9 @@ class WordPiece(Kind):
 
     def _check_features(self, data):
         needed, features = _TASK_LABELS[self.task], data.features
-        if set(data.labels) != set(needed):
+        if data.target and self.task != "classification":
+            raise DataError(f"target must be missing for wordpiece.task {self.task}")
+        if not data.target and set(data.labels) != set(needed):
             raise DataError(
                 f"labels are {', '.join(data.labels) or 'missing'}, and must be "
                 f"{', '.join(needed) or 'classes'} for wordpiece.task {self.task}"
@@ -295,6 +299,8 @@ class WordPiece(Kind):
         for name in ("input_mask", "masked_lm_weights"):
             if name in values:
                 values[name] = np.ones_like(values[name])
+        if data.target:
+            return values, data.target.random(random, size)
         labels = {name: values.pop(name) for name in data.labels}
         if "score" in labels:
             labels["score"] = labels["score"].astype(np.float32)

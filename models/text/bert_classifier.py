@@ -1,28 +1,31 @@
-"""BERT for classification of a text or a pair of texts, such as sentiment or entailment."""
+"""BERT for classification of a text or a pair of texts, such as sentiment or entailment.
+
+With several labels or probabilities of classes if the data set has them; see `models.targets`.
+"""
 
 from __future__ import annotations
 
-from models import classification
+from models import classification, targets
 from models.layers.dropout import dropout
 from models.model import ModelError
 from models.text import bert
 
 
 def default_params():
-    """Returns the hyperparameters of `inference` and `classification.losses`."""
+    """Returns the hyperparameters of `inference` and `targets.losses`."""
     return {
         **bert.default_params(),
         "num_classes": 2,  # set by the data set
-        **classification.default_params(),
+        **targets.default_params(),
     }
 
 
 def check_params(params):
     """Raises `ModelError` for a value of `default_params` out of range."""
     bert.check_params(params)
-    if params["num_classes"] < 2:
+    if params["num_classes"] < 2 and targets.find(params) is classification:
         raise ModelError(f"num_classes={params['num_classes']} must be at least 2")
-    classification.check_params(params)
+    targets.check_params(params)
 
 
 def inference(features, params, training):
@@ -42,8 +45,13 @@ def inference(features, params, training):
 
 
 def metrics(labels, outputs, weights, params):
-    """Streaming `accuracy`, `f1`, `matthews_correlation`, and `confusion_matrix` for its report."""
-    found = classification.metrics(labels, outputs, weights, params)
+    """Streaming `accuracy`, `f1`, `matthews_correlation`, and `confusion_matrix` for its report.
+
+    Of other targets than one class their own.
+    """
+    found = targets.metrics(labels, outputs, weights, params)
+    if targets.find(params) is not classification:
+        return found
     matrices = found["confusion_matrix"]  # the total, and its update
     for function in (classification.f1, classification.matthews_correlation):
         found[function.__name__] = tuple(function(matrix) for matrix in matrices)
@@ -52,14 +60,20 @@ def metrics(labels, outputs, weights, params):
 
 MODEL = bert.model(
     "classifier",
-    inference,
+    targets.inference(inference),
     labels=("label",),
     default_params=default_params,
-    losses=classification.losses,
-    predictions=classification.predictions,
+    losses=targets.losses,
+    predictions=targets.predictions,
     metrics=metrics,
-    metric_directions=dict.fromkeys(("accuracy", "f1", "matthews_correlation"), "max"),
-    reports=classification.reports,
+    metric_directions={
+        **targets.METRIC_DIRECTIONS,
+        **dict.fromkeys(("f1", "matthews_correlation"), "max"),
+    },
+    host_metrics=targets.host_metrics,
+    reports=targets.reports,
     check_params=check_params,
-    dataset_properties=("num_classes",),
+    unused_params=targets.unused_params,
+    dataset_properties=("num_classes", *targets.PROPERTIES),
+    optional_properties=targets.PROPERTIES,
 )

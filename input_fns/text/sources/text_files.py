@@ -18,13 +18,14 @@ import numpy as np
 from common import strict_flags
 from common.names import is_line, normalized
 from input_fns import DataError, dataset_info
-from input_fns.convert import columns, table_parts, tables
+from input_fns.convert import columns, table_parts, tables, target_columns
 from input_fns.convert.options import Options
 from input_fns.convert.runners import Runner
 from input_fns.convert.shared_array import SharedTexts
 from input_fns.convert.source import RawDataset, chosen
 from input_fns.convert.split_names import split_in
 from input_fns.convert.table_parts import LargeTable
+from input_fns.core.target import FEATURE
 from input_fns.dataset_info import LeftOut
 from input_fns.text.sources import bert_vocabulary
 from input_fns.text.sources.token_rows import RawTexts
@@ -41,7 +42,8 @@ class LabelledTable:
     Attributes:
       places: place of each text, for errors.
       texts: the texts, and the second texts of pairs.
-      labels: label of each text, or None if the file has none.
+      labels: label of each text, or None if the file has none; of several columns a tuple, or "" if
+        all are empty.
       groups: values that are equal for texts that must stay in one split, or None.
       left_out: number of rows that the source does not yield, by reason.
       columns: names of the columns of the file, for errors.
@@ -49,7 +51,7 @@ class LabelledTable:
 
     places: Sequence[str]
     texts: tuple[Sequence[str], ...]
-    labels: list[str] | None
+    labels: list[str] | list[tuple[str, ...] | str] | None
     groups: np.ndarray | None = None
     left_out: Mapping[str, int] = dataclasses.field(default_factory=dict)
     columns: Sequence[str] = ()
@@ -67,8 +69,8 @@ def read(options: Options, runner: Runner) -> RawDataset:
     Args:
       runner: reads parts of large files.
       options: `source` is a folder or a file; `columns` names the columns of files without a header
-        line; `text_columns`, `label_columns`, `split_column`, `group_column`, `class_names`; `task`
-        is "classification" or "regression".
+        line; `text_columns`, `label_columns`, `split_column`, `group_column`, `class_names`;
+        `task`; `label_separator`.
 
     Raises:
       DataError: a file, a column or a value is missing or invalid.
@@ -77,8 +79,12 @@ def read(options: Options, runner: Runner) -> RawDataset:
         raise DataError(
             f"--text_columns={','.join(options.text_columns)}: an example has one or two texts"
         )
-    if len(options.label_columns) > 1:
-        raise DataError(f"--label_columns={','.join(options.label_columns)}: a text has one label")
+    if len(options.label_columns) > 1 and options.task in TASKS:
+        raise DataError(
+            f"--label_columns={','.join(options.label_columns)}: a text has one label with "
+            f"--task={options.task}. Use --task=multilabel for any number of labels, or "
+            "--task=soft_labels for probabilities"
+        )
     options = dataclasses.replace(
         options, class_names=tuple(normalized(name) for name in options.class_names)
     )
@@ -95,7 +101,10 @@ def read(options: Options, runner: Runner) -> RawDataset:
         if table.labels is None and split == "train" and not is_named:
             split = "test"  # texts to predict, alone
         found[split] = table
-    raw = to_dataset(options, found, options.task, options.class_names)
+    if options.task in TASKS:
+        raw = to_dataset(options, found, options.task, options.class_names)
+    else:
+        raw = _with_target(options, found)
     raw.left_out.update(left_out)
     return raw
 
@@ -107,8 +116,12 @@ def _labelled(table, options, left_out):
       DataError: a row of a table without labels has no text, or all rows.
     """
     texts = tuple(table.column(name) for name in options.text_columns)
-    label = normalized(options.label_columns[0]) if options.label_columns else ""
-    labels = table.cleaned(label) if label and label in table.columns else None
+    names, labels = tuple(map(normalized, options.label_columns)), None
+    if names and options.task in TASKS and names[0] in table.columns:
+        labels = table.cleaned(names[0])
+    elif options.task not in TASKS and any(name in table.columns for name in names):
+        rows = zip(*map(table.cleaned, names))
+        labels = [row if any(row) else "" for row in rows]
     groups = None
     if isinstance(table, LargeTable):
         groups = table.groups
@@ -155,16 +168,7 @@ def to_dataset(
       DataError: a label is unknown or not a number, "train" has no labels, or the classes are
         unknown.
     """
-    for name, table in tables_of.items():
-        if not table.places:
-            raise DataError(f"split '{name}' of --source={options.source} has no texts")
-    train = tables_of.get("train")
-    if train and train.labels is None:
-        given = "".join(f" in '{name}' (--label_columns)" for name in options.label_columns)
-        raise DataError(
-            f"--source={options.source}: split 'train' has no labels{given}; its columns are "
-            f"{tables.listed(train.columns)}. Name that of the labels with --label_columns"
-        )
+    train = _checked_train(options, tables_of)
     known = class_names or (train.labels if train else ())
     no_label = {None, ""} if task == REGRESSION or _NO_CLASS in known else {None, "", _NO_CLASS}
     labelled = {
@@ -173,7 +177,9 @@ def to_dataset(
         if name == "train" or not set(table.labels or ()) <= no_label
     }
     if task == CLASSIFICATION and not class_names:
-        class_names = _class_names(labelled) if labelled else _known_classes(options, tables_of)
+        class_names = (
+            _class_names(labelled) if labelled else _known(options, tables_of, "class_names")
+        )
     splits = {}
     for name, table in tables_of.items():
         classes, scores = None, None
@@ -196,17 +202,71 @@ def to_dataset(
     )
 
 
-def _known_classes(options, tables_of):
-    """Returns the classes of the data set that `options.vocabulary` names, for texts to predict."""
-    found = ()
+def _checked_train(options, tables_of):
+    """Returns the table of "train", or None; raises DataError if it has no labels."""
+    for name, table in tables_of.items():
+        if not table.places:
+            raise DataError(f"split '{name}' of --source={options.source} has no texts")
+    train = tables_of.get("train")
+    if train and train.labels is None:
+        given = "".join(f" in '{name}' (--label_columns)" for name in options.label_columns)
+        raise DataError(
+            f"--source={options.source}: split 'train' has no labels{given}; its columns are "
+            f"{tables.listed(train.columns)}. Name that of the labels with --label_columns"
+        )
+    return train
+
+
+def _with_target(options, tables_of):
+    """Returns the data set of texts with several labels or probabilities of classes."""
+    _checked_train(options, tables_of)
+    labelled = {n: t for n, t in tables_of.items() if n == "train" or any(t.labels or ())}
+    if labelled:
+        rows = [row for table in labelled.values() for row in table.labels]
+        where = [place for table in labelled.values() for place in table.places]
+        names = tuple(map(normalized, options.label_columns))
+        values = {name: [row and row[i] for row in rows] for i, name in enumerate(names)}
+        target, found = target_columns.read(options, values, where, range(len(rows)))
+    else:
+        target = _known(options, tables_of, "target")
+        found = np.zeros([0, len(target.names)], np.float32)
+    splits, place = {}, 0
+    for name, table in tables_of.items():
+        targets = np.full([len(table.places), len(target.names)], np.nan, np.float32)
+        if name in labelled:
+            targets = found[place : place + len(targets)]
+            place += len(targets)
+        splits[name] = RawTexts(
+            table.texts, None, None, table.groups, name in labelled, targets=targets
+        )
+    has_pairs = len(next(iter(tables_of.values())).texts) == 2
+    left_out = {name: dict(table.left_out) for name, table in tables_of.items()}
+    return RawDataset(
+        options.dataset,
+        (),
+        splits,
+        labels=(FEATURE,),
+        target=target,
+        kind=bert_vocabulary.draft(CLASSIFICATION, has_pairs, left_out),
+        encoder="text.sources.token_rows",
+    )
+
+
+def _known(options, tables_of, attribute):
+    """Returns `class_names` or `target` of the data set that `options.vocabulary` names.
+
+    They are those of texts to predict.
+    """
+    found = None
     if options.vocabulary and dataset_info.exists(options.vocabulary):
-        found = dataset_info.read(options.vocabulary).class_names
+        found = getattr(dataset_info.read(options.vocabulary), attribute)
     if not found:
         name, table = next(iter(tables_of.items()))
         raise DataError(
             f"--source={options.source}: split '{name}' has no labels; its columns are "
             f"{tables.listed(table.columns)}. To predict its classes, set --vocabulary to the "
-            "folder of the data set that the model was trained on, or --class_names"
+            "folder of the data set that the model was trained on"
+            f"{', or --class_names' * (attribute == 'class_names')}"
         )
     return found
 

@@ -55,16 +55,18 @@ class RawTexts(RawSplit):
       labels: classes, int64 `[size]`, or None.
       scores: float32 `[size]` of a regression, or None.
       group_of: `[size]`, equal for texts that must stay in one split; None: equal texts.
-      has_labels: False if the split can only be predicted; scores are NaN then.
+      has_labels: False if the split can only be predicted; scores and targets are NaN then.
+      targets: see `RawSplit`.
     """
 
-    KEYS = ("texts", "labels", "scores", "group_of")
+    KEYS = ("texts", "labels", "scores", "group_of", "targets")
 
     texts: tuple[Sequence[str], ...]
     labels: np.ndarray | None = None
     scores: np.ndarray | None = None
     group_of: np.ndarray | None = None
     has_labels: bool = True
+    targets: np.ndarray | None = None
 
     @property
     def groups(self) -> np.ndarray:
@@ -88,10 +90,10 @@ class RawTokenRows(RawSplit):
       max_length: tokens per row.
       labels: classes, int64 `[size]`, or None.
       scores: float32 `[size]`, or None.
-      has_labels: see `RawTexts`.
+      has_labels, targets: see `RawTexts`.
     """
 
-    KEYS = ("ids", "lengths", "labels", "scores")
+    KEYS = ("ids", "lengths", "labels", "scores", "targets")
 
     ids: SharedRows
     lengths: np.ndarray
@@ -100,6 +102,7 @@ class RawTokenRows(RawSplit):
     labels: np.ndarray | None = None
     scores: np.ndarray | None = None
     has_labels: bool = True
+    targets: np.ndarray | None = None
 
     @property
     def num_bytes(self) -> int:
@@ -279,6 +282,7 @@ def _encode_split(split: RawTexts, tokenizer, options, left_out, runner):
         split.labels,
         split.scores,
         split.has_labels,
+        split.targets,
     )
     return rows, described
 

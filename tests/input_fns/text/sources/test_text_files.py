@@ -5,8 +5,10 @@ import lzma
 
 import pytest
 
-from input_fns import DataError
+from input_fns import DataError, dataset_info
 from input_fns.convert import writer
+from input_fns.core import inspection
+from input_fns.text.token_pipeline import TokenPipeline
 from tests.input_fns.text.sources import text_data
 
 
@@ -347,3 +349,45 @@ def test_a_packed_file_that_is_cut_off_is_an_error(folder, ending):
     (folder / f"train.tsv{ending}").write_bytes(pack(ROWS["tsv"].encode())[:-9])
     with pytest.raises(DataError, match="not a complete"):
         read(folder)
+
+
+COMMENTS = "text,toxic,insult\ngood film,0,0\nbad film,1,1\nbad dog,1,0\n"
+
+
+def test_texts_with_a_column_per_label(folder, tmp_path):
+    (folder / "train.csv").write_text(COMMENTS)
+    (folder / "test.csv").write_text("text\nthe film\n")
+    options = {"task": "multilabel", "label_columns": ("toxic", "insult")}
+    raw, _ = read(folder, **options)
+    writer.write(raw, str(tmp_path / "data"))
+    data = dataset_info.load(str(tmp_path / "data"), "text_files")
+    assert (data.target.kind, data.target.names) == ("multilabel", ("toxic", "insult"))
+    pipeline = TokenPipeline(data)
+    features, labels = next(pipeline.host_examples("train", 3))
+    found = [pipeline.tokenizer.decode(ids.tolist()) for ids in features["input_ids"]]
+    assert dict(zip(found, labels.tolist())) == {
+        "[CLS] good film [SEP]": [0, 0],
+        "[CLS] bad film [SEP]": [1, 1],
+        "[CLS] bad dog [SEP]": [1, 0],
+    }
+    assert not data.splits["test"].has_labels
+    assert "insult" in inspection.inspect(data, "train").lines[3]
+    texts_to_predict = tmp_path / "new"
+    texts_to_predict.mkdir()
+    (texts_to_predict / "test.csv").write_text("text\nbad\n")
+    alone, _ = read(texts_to_predict, vocabulary=tmp_path / "data", **options)
+    assert alone.target == data.target
+
+
+def test_texts_with_a_list_of_labels(folder):
+    (folder / "train.tsv").write_text("text\tlabel\ngood film\tb a\nbad film\t\nbad dog\ta\n")
+    raw, lines = read(folder, task="multilabel", label_separator=" ")
+    assert raw.target.names == ("a", "b")
+    assert sorted(raw.splits["train"].targets.tolist()) == [[0, 0], [1, 0], [1, 1]]
+    assert "1 rows have no label: they are examples of none of the classes" in lines
+
+
+def test_several_label_columns_need_a_task(folder):
+    (folder / "train.csv").write_text(COMMENTS)
+    with pytest.raises(DataError, match=r"one label with --task=classification. Use --task=multil"):
+        read(folder, label_columns=("toxic", "insult"))

@@ -2,13 +2,16 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from sklearn import metrics
 
 import run_cpu
 import run_tpu
 from input_fns.array_pipeline import ArrayPipeline
+from models.layers import traced
 from tests.conftest import _runner
 from tests.marks import slow
+from tools import keras_network
 
 SIZE, TEST_SIZE = 48, 21
 IMAGES = np.random.default_rng(1).integers(0, 256, [SIZE + TEST_SIZE, 5, 3, 1], np.uint8)
@@ -102,6 +105,21 @@ def test_a_checkpoint_predicts_the_same_numbers_with_another_data_set(trained, t
     expected = predict("regression", trained["regression"], tmp_path)["numbers"]
     found = predict("unscaled_numbers", trained["regression"], tmp_path)["numbers"]
     np.testing.assert_array_equal(found, expected)
+
+
+def test_a_model_of_keras_gives_the_same_numbers(tmp_path):
+    network = "--model=keras:tests.test_keras_runs:without_batch_norm"
+    more = [network, "--params=optimizer=sgd,learning_rate=0.01", *flags("regression")[2:]]
+    _runner(run_cpu, *more)(tmp_path / "run", "--mode=train", "--train_steps=2")
+    path = str(tmp_path / "predictions.npz")
+    _runner(run_cpu, *more)(tmp_path / "run", "--mode=predict", f"--predict_output={path}")
+    with traced.tensorflow_2():
+        keras_network.to_keras(str(tmp_path / "run"), f"{tmp_path}/whole.keras", "5x3x1")
+        whole = tf.keras.models.load_model(f"{tmp_path}/whole.keras")
+        found = whole.predict(IMAGES[SIZE:].astype(np.float32), verbose=0)
+    expected = np.load(path)["numbers"]
+    assert expected.std() > 1
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("target", [slow("multilabel"), "regression"])

@@ -10,7 +10,8 @@ hyperparameters, as of --params.
 
 `to_checkpoint` writes what --warm_start_from reads, without a last dense layer: of applications
 those of Keras, such as efficientnetb0_notop.h5. `to_keras` writes the network, what a run does to
-pixels before it, and the last layer, as a tf.keras.Model from pixels, 0 to 255, to logits.
+pixels before it, and the last layer, as a tf.keras.Model from pixels, 0 to 255, to logits, of a
+regression to its numbers.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from models.vision import keras_network
 
 _ENDINGS = (".keras", ".h5")  # .weights.h5 too
 _SIZE = 224
+_SCALING = ("target/scale", "target/mean")  # variables of a regression
 # Standard deviations of the pixels of ImageNet, which the released weights of EfficientNet hold as
 # variances. `weights="imagenet"` corrects that by another scaling in the network.
 _IMAGENET_DEVIATIONS = np.array([0.229, 0.224, 0.225], np.float32)
@@ -117,7 +119,8 @@ def to_keras(source: str, file: str, size: str = "") -> None:
     shape = _shape(size) if size else _shape_of_run(given)
     with traced.tensorflow_2():
         built = keras_network.build(network, shape, params)
-        whole = _with_head(built, shape, params)
+        scaling = [reader.get_tensor(name) for name in _SCALING if name in stored]
+        whole = _with_head(built, shape, params, *scaling)
         variables = {name: source.variable for name, source in built.sources.items()}
         if not built.makes_logits:
             last = whole.get_layer("logits")
@@ -140,8 +143,8 @@ def to_keras(source: str, file: str, size: str = "") -> None:
     print(f"{len(variables)} variables: {file}")
 
 
-def _with_head(built, shape, params):
-    """Returns the tf.keras.Model from pixels to logits."""
+def _with_head(built, shape, params, *scaling):
+    """Returns the tf.keras.Model from pixels to logits, of a regression to its numbers."""
     images = tf.keras.Input(shape)
     x = built.model(built.preprocess(images))
     if not built.makes_logits:
@@ -150,6 +153,9 @@ def _with_head(built, shape, params):
             x = layers.GlobalAveragePooling2D()(x)
         x = layers.Dropout(params["dropout"])(x)
         x = layers.Dense(params["num_classes"], name="logits")(x)
+    if scaling:
+        scale, offset = (values.tolist() for values in scaling)
+        x = tf.keras.layers.Rescaling(scale, offset, name="numbers")(x)
     return tf.keras.Model(images, x)
 
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 from models.layers.dropout import dropout
 from models.model import Loss
 from models.text import bert
+from models.text.correlation import Correlation
 
 
 def inference(features, params, training):
@@ -47,8 +48,6 @@ def metrics(labels, outputs, weights, params):
 def host_metrics(params, pipeline):
     """Pearson and Spearman correlation."""
     del params, pipeline
-    from models.text.correlation import Correlation  # SciPy is an optional dependency
-
     return [Correlation()]
 
 

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from models.model import ModelError
-
-try:
-    from scipy import stats
-except ModuleNotFoundError as error:
-    raise ModelError(
-        "correlations need SciPy: tools/setup.sh same text, or pip install '.[text]'"
-    ) from error
+from models.targets import ranking
 
 
 class Correlation:
@@ -32,9 +25,4 @@ class Correlation:
     def result(self):
         """Returns `{"pearson": float, "spearman": float}`."""
         labels, scores = np.concatenate(self._labels), np.concatenate(self._scores)
-        if len(labels) < 2 or np.ptp(labels) == 0 or np.ptp(scores) == 0:
-            return dict.fromkeys(self.names, 0.0)
-        return {
-            "pearson": float(stats.pearsonr(labels, scores)[0]),
-            "spearman": float(stats.spearmanr(labels, scores)[0]),
-        }
+        return {name: getattr(ranking, name)(labels, scores) for name in self.names}

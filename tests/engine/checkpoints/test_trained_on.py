@@ -10,6 +10,7 @@ import run_cpu
 from common.errors import UsageError
 from engine.checkpoints import trained_on
 from input_fns import kinds
+from input_fns.core.target import Target
 
 
 @pytest.fixture
@@ -88,6 +89,20 @@ def test_texts_that_are_truncated_elsewhere_are_an_error(tmp_path):
     middle = dataclasses.replace(data.kind, truncate="middle")
     pipeline.data = dataclasses.replace(data, kind=middle)
     with pytest.raises(UsageError, match="--truncate=end in training, middle now"):
+        trained_on.check(f"{tmp_path}/model.ckpt-1", str(tmp_path), pipeline)
+
+
+def test_numbers_in_another_order_are_an_error(tmp_path):
+    data = kinds.synthetic(kinds.SyntheticShapes(classes=2, image_size=(3, 3)))
+    target = Target("regression", ("width", "height"))
+    data = dataclasses.replace(data, class_names=(), target=target)
+    pipeline = types.SimpleNamespace(data=data, features={}, assets=[])
+    record = {"data_set": "sizes", **trained_on.properties(pipeline)}
+    (tmp_path / trained_on.FILE_NAME).write_text(json.dumps(record))
+    trained_on.check(f"{tmp_path}/model.ckpt-1", str(tmp_path), pipeline)
+    other = dataclasses.replace(target, names=("height", "width"))
+    pipeline.data = dataclasses.replace(data, target=other)
+    with pytest.raises(UsageError, match="regression, width, height in training; "):
         trained_on.check(f"{tmp_path}/model.ckpt-1", str(tmp_path), pipeline)
 
 

@@ -5,9 +5,10 @@ import types
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from common.errors import UsageError
-from input_fns.core import predictions
+from input_fns.core import predictions, serving
 from input_fns.image.class_maps import ClassMapWriter
 from input_fns.image.detection_pipeline import BoxWriter
 
@@ -26,6 +27,20 @@ def test_a_line_for_each_example_with_its_class_name(tmp_path):
     found = lines(predictions.RowWriter(("cat", "dog")), tmp_path / "p.jsonl", BATCHES)
     assert found[0] == {"index": 0, "name": "a.png", "classes": 1, "class_names": "dog"}
     assert [line["index"] for line in found] == [0, 1, 2]
+
+
+def test_a_line_with_the_names_of_several_labels(tmp_path):
+    batch = {"labels": np.array([[1, 1], [0, 0]]), "probabilities": np.array([[0.9, 0.5], [0, 0]])}
+    found = lines(predictions.RowWriter(("cat", "dog")), tmp_path / "p.jsonl", [batch])
+    assert [line["class_names"] for line in found] == [["cat", "dog"], []]
+
+
+def test_the_most_probable_of_several_labels_are_served(session):
+    probabilities = tf.constant([[0.1, 0.9, 0.8], [0.7, 0.2, 0.6]])
+    outputs = {"labels": tf.zeros([2, 3], tf.int32), "probabilities": probabilities}
+    found = session.run(serving.class_outputs(outputs, ("a", "b", "c"), 2))
+    assert found["top_class_names"].tolist() == [[b"b", b"c"], [b"a", b"c"]]
+    assert "class_names" not in found
 
 
 def test_arrays(tmp_path):

@@ -1,12 +1,15 @@
 """Random images in the place of real ones."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from common.constants import ANNOTATION_TASKS, WORDPIECE_TASKS
+from common.constants import ANNOTATION_TASKS, TARGETS, WORDPIECE_TASKS
 from input_fns import dataset_info, kinds
 from input_fns.core.synthetic import SyntheticPipeline
+from input_fns.core.target import Target
 from input_fns.image import augment
 from input_fns.image.annotated_kind import BOX_LABELS
 from input_fns.image.detection_pipeline import DetectionPipeline
@@ -34,6 +37,20 @@ def test_batches_are_shaped_as_the_real_ones(data_dir):
     real = ImagePipeline(dataset_info.read(data_dir)).train_input_fn("train", 1)({"batch_size": 13})
     made = like(data_dir).train_input_fn("train", 1)({"batch_size": 13})
     assert made.element_spec == real.element_spec
+
+
+@pytest.mark.parametrize("kind", TARGETS[1:])
+def test_random_targets_are_like_those_of_a_data_set(data_dir, kind, session):
+    data = dataset_info.read(data_dir)
+    target = Target(kind, ("a", "b"))
+    features = {**data.features, "target": target.feature}
+    data = dataclasses.replace(
+        data, features=features, class_names=(), labels=("target",), target=target, kind=None
+    )
+    pipeline = SyntheticPipeline(ImagePipeline(data, augmentation=augment.parse("mixup:1")))
+    ((_, labels),) = fetch(pipeline.train_input_fn("train", 1), session, 13, 1)
+    assert (labels.shape, labels.dtype) == ((13, 2), np.float32)
+    assert [problem for problem in map(target.find_problem, labels) if problem] == []
 
 
 def test_training_never_ends_and_labels_are_classes(data_dir, session):

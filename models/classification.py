@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import math
+
 import tensorflow as tf
 
 from models.confusion_matrix import ConfusionMatrix
@@ -62,6 +64,14 @@ def predictions(features, outputs, params):
         "classes": tf.argmax(logits, axis=-1, output_type=tf.int32),
         "probabilities": tf.nn.softmax(logits),
     }
+
+
+def mean_outputs(outputs, params):
+    """Returns the logits of the mean of the probabilities; see `models.model.Model`."""
+    del params
+    log_probabilities = tf.nn.log_softmax(outputs["logits"])
+    count = outputs["logits"].shape[0]
+    return {"logits": tf.reduce_logsumexp(log_probabilities, axis=0) - math.log(count)}
 
 
 def class_names(params, pipeline):

@@ -298,6 +298,9 @@ class Model:
         where it is not inference, such as beam search or sampling: `inference` is then
         teacher-forced, and its features may include targets that a prediction lacks. It uses
         variables of `inference`, by their names. None: `inference(features, params, False)`.
+      mean_outputs: `(outputs, params) -> outputs`, the mean prediction of several networks, for
+        `--checkpoint=ensemble:A,B`. The outputs of inference are stacked, float32
+        `[num_networks, batch, ...]`. None: the model has no ensembles.
       train_inputs: names of labels that inference may read in training: they are among its features
         then, under the same names, and not in evaluation, prediction and export. For networks whose
         training needs true values, such as the boxes of a two-stage detector; "label" for labels
@@ -342,6 +345,7 @@ class Model:
     padded_properties: tuple[str, ...] = ()
     metric_directions: Mapping[str, str] = dataclasses.field(default_factory=dict)
     decode: Callable[[Tensors, Params], Tensors] | None = None
+    mean_outputs: Callable[[Tensors, Params], Tensors] | None = None
     train_inputs: tuple[str, ...] = ()
     train_step: Callable[[Tensors, Any, Params, TrainTools], TrainStep] | None = None
 

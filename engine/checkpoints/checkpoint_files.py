@@ -9,6 +9,7 @@ from common import folders
 from common.errors import UsageError
 
 BEST_DIR = "best"
+_ENSEMBLE = "ensemble:"
 
 _FILE = re.compile(r"(?P<name>.+)\.(?P<part>index|meta|data-\d{5}-of-\d{5})")
 # A checkpoint that training saved; others, such as published ones, may have any name.
@@ -65,6 +66,18 @@ def folder_or_path(model_dir: str, which: str) -> str:
     """Returns the folder of the checkpoints "latest" or "best"; `to_prefix` of any other path."""
     found = {"latest": model_dir, "best": os.path.join(model_dir, BEST_DIR)}.get(which)
     return to_prefix(which) if found is None else found
+
+
+def is_made(which: str) -> bool:
+    """Returns True for "average:N" and "ensemble:A,B", which this process makes of others."""
+    return which.startswith(("average:", _ENSEMBLE))
+
+
+def ensemble_parts(which: str) -> list[str]:
+    """Returns the checkpoints of "ensemble:A,B": A and B; [] for others."""
+    if not which.startswith(_ENSEMBLE):
+        return []
+    return [os.path.expanduser(part.strip()) for part in which[len(_ENSEMBLE) :].split(",")]
 
 
 def not_found(model_dir: str, which: str) -> UsageError:

@@ -57,7 +57,8 @@ def check_split(data: DatasetInfo, name: str) -> None:
 
 def _check_checkpoints():
     if FLAGS.mode in ("eval", "predict", "export"):
-        _check_checkpoint(FLAGS.model_dir, FLAGS.checkpoint)
+        for which in checkpoint_files.ensemble_parts(FLAGS.checkpoint) or [FLAGS.checkpoint]:
+            _check_checkpoint(FLAGS.model_dir, which)
     path = FLAGS.warm_start_from
     if FLAGS.mode not in TRAINING_MODES or not path or is_remote(path):
         return
@@ -68,7 +69,7 @@ def _check_checkpoints():
 
 def _check_checkpoint(model_dir, which):
     path = checkpoint_files.folder_or_path(model_dir, which)
-    if which.startswith("average:") or is_remote(path):
+    if checkpoint_files.is_made(which) or is_remote(path):
         return
     if not checkpoint_files.is_there(path):
         raise checkpoint_files.not_found(model_dir, which)

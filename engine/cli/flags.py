@@ -11,7 +11,7 @@ from common.constants import ANNOTATION_TASKS, TABLE_TASKS, WORDPIECE_TASKS
 from common.errors import UsageError
 from common.messages import did_you_mean
 from common.size_flag import SizeParser, SizeSerializer, TextSizeParser
-from engine.checkpoints import metric_direction
+from engine.checkpoints import checkpoint_files, metric_direction
 from models import registry
 
 MODES = ("train", "eval", "train_and_eval", "continuous_eval", "predict", "export", "check")
@@ -189,8 +189,8 @@ flags.DEFINE_boolean(
 flags.DEFINE_string(
     "checkpoint",
     "latest",
-    "For eval, predict and export: latest, best, average:N (average of the newest N "
-    "checkpoints), or a path.",
+    "For eval, predict and export: latest, best, average:N (average of the weights of the newest N "
+    "checkpoints), a path, or ensemble:A,B,... (mean prediction of several of these).",
 )
 flags.DEFINE_string(
     "input",
@@ -454,6 +454,16 @@ for _name in ("input", "predict_output"):
     _allow_only_in(("predict",), _name)
 
 
+@flags.validator("checkpoint")
+def _check_ensemble(value):
+    parts = checkpoint_files.ensemble_parts(value)
+    if len(parts) == 1 or not all(parts) or any(map(checkpoint_files.ensemble_parts, parts)):
+        raise flags.ValidationError(
+            f"'{value}' must be ensemble:A,B,... of two checkpoints or more"
+        )
+    return True
+
+
 @flags.multi_flags_validator(["mode", "checkpoint"])
 def _check_checkpoint(values):
     if values["mode"] in TRAINING_MODES and values["checkpoint"] != "latest":
@@ -631,7 +641,8 @@ def paths() -> dict[str, str]:
     given = {name: FLAGS[name].value for name in _PATHS if FLAGS[name].value}
     if FLAGS.cache not in _CACHES:
         given["cache"] = FLAGS.cache
-    if FLAGS.checkpoint not in ("latest", "best") and not FLAGS.checkpoint.startswith("average:"):
+    is_path = FLAGS.checkpoint not in ("latest", "best")
+    if is_path and not checkpoint_files.is_made(FLAGS.checkpoint):
         given["checkpoint"] = FLAGS.checkpoint
     return given
 

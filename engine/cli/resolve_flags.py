@@ -13,7 +13,15 @@ from fractions import Fraction
 from common import files, folders
 from common.errors import UsageError
 from common.strict_flags import MAX_INTEGER
-from engine.checkpoints import find, metric_direction, recovery, trained_on, warm_start
+from engine.checkpoints import (
+    checkpoint_files,
+    ensemble,
+    find,
+    metric_direction,
+    recovery,
+    trained_on,
+    warm_start,
+)
 from engine.checkpoints.model_dir_lock import BEST_LOCK, TRAIN_LOCK, ModelDirLock
 from engine.cli import (
     class_balance,
@@ -146,9 +154,13 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
     _check_cluster(task, is_training)
     best_metric, best_direction = _best_metric(model, params, pipeline)
     lock.lock_existing()
-    checkpoint = _checkpoint(is_training, task)
-    if checkpoint is not None:
-        trained_on.check(checkpoint, FLAGS.model_dir, pipeline)
+    members = _members()
+    checkpoint = None if members else _checkpoint(is_training, task)
+    for path in members or filter(None, [checkpoint]):
+        trained_on.check(path, FLAGS.model_dir, pipeline)
+    if members:
+        model, params = ensemble.model_of(model, params, len(members))
+        checkpoint = ensemble.write(FLAGS.model_dir, members)
     seed = _order_seed(checkpoint)
     settings = RunSettings(
         mode=FLAGS.mode,
@@ -360,6 +372,13 @@ def _check_cluster(task, is_training):
             "--early_stop_evals is not supported in a cluster, whose evaluator cannot stop the "
             "other processes. Remove the flag"
         )
+
+
+def _members():
+    """Returns the checkpoints of --checkpoint=ensemble:A,B; [] without an ensemble."""
+    is_used = FLAGS.mode in ("eval", "predict", "export")
+    parts = checkpoint_files.ensemble_parts(FLAGS.checkpoint) if is_used else []
+    return [find.find_checkpoint(FLAGS.model_dir, part) for part in parts]
 
 
 def _checkpoint(is_training, task):

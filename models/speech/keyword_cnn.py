@@ -89,6 +89,7 @@ MODEL = Model(
     targets.inference(inference),
     targets.losses,
     targets.predictions,
+    mean_outputs=targets.mean_outputs,
     metrics=targets.metrics,
     metric_directions=targets.METRIC_DIRECTIONS,
     host_metrics=targets.host_metrics,

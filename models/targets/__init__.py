@@ -123,6 +123,11 @@ def predictions(features, outputs, params):
     return find(params).predictions(features, outputs, params)
 
 
+def mean_outputs(outputs, params):
+    """Returns the outputs of the mean prediction of several networks."""
+    return find(params).mean_outputs(outputs, params)
+
+
 def host_metrics(params, pipeline):
     """Returns the metrics of a whole split, which are reports too."""
     return find(params).host_metrics(params, pipeline)

@@ -48,6 +48,16 @@ def losses(features, labels, outputs, params):
     return {name: Loss(tf.reduce_mean(values, axis=-1))}
 
 
+def mean_outputs(outputs, params):
+    """Returns the logits of the mean of the probabilities; see `models.model.Model`."""
+    del params
+    present, absent = (
+        tf.reduce_logsumexp(tf.math.log_sigmoid(logits), axis=0)
+        for logits in (outputs["logits"], -outputs["logits"])
+    )
+    return {"logits": present - absent}
+
+
 def metrics(labels, outputs, weights, params):
     """Streaming `micro_f1`, `macro_f1`, `exact_match`; the F1 of a class without any label is 0."""
     is_label = labels >= 0.5

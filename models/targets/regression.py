@@ -50,6 +50,12 @@ def losses(features, labels, outputs, params):
     return {"squared_error": Loss(tf.reduce_mean(tf.square(errors), axis=-1))}
 
 
+def mean_outputs(outputs, params):
+    """Returns the mean of the numbers; see `models.model.Model`."""
+    del params
+    return {name: tf.reduce_mean(values, axis=0) for name, values in outputs.items()}
+
+
 def metrics(labels, outputs, weights, params):
     """Streaming `mean_absolute_error` and `root_mean_squared_error`, means over the numbers."""
     del params

@@ -65,6 +65,7 @@ MODEL = bert.model(
     default_params=default_params,
     losses=targets.losses,
     predictions=targets.predictions,
+    mean_outputs=targets.mean_outputs,
     metrics=metrics,
     metric_directions={
         **targets.METRIC_DIRECTIONS,

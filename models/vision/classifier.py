@@ -123,6 +123,7 @@ def model(
         inference=targets.inference(tta.inference(inference)),
         losses=targets.losses,
         predictions=targets.predictions,
+        mean_outputs=targets.mean_outputs,
         metrics=targets.metrics,
         metric_directions=targets.METRIC_DIRECTIONS,
         host_metrics=targets.host_metrics,

@@ -12,6 +12,7 @@ import math
 import tensorflow as tf
 
 from common.messages import did_you_mean
+from models import targets
 from models.layers.resize import resize_bilinear
 from models.model import ModelError
 
@@ -50,7 +51,7 @@ def inference(network):
         logits = network({**features, "image": images}, params, training)["logits"]
         with tf.name_scope("mean_of_views"):
             each = tf.reshape(tf.cast(logits, tf.float32), [_VIEWS[name], -1, logits.shape[-1]])
-            return {"logits": _mean(each, params.get("target", ""))}
+            return targets.mean_outputs({"logits": each}, params)
 
     return infer
 
@@ -77,26 +78,6 @@ def views(images, name):
     if name != "five_crop":
         found += [tf.reverse(view, axis=[2]) for view in found]
     return tf.concat(found, axis=0)
-
-
-def _mean(logits, target):
-    """Returns the logits of the mean prediction, `[batch, n]`.
-
-    Args:
-      logits: float32 `[num_views, batch, n]`.
-      target: value of the hyperparameter `target`; else of one class.
-    """
-    if target == "regression":
-        return tf.reduce_mean(logits, axis=0)
-    if target == "multilabel":  # logit of the mean probability
-        return _log_sum_exp(tf.math.log_sigmoid(logits)) - _log_sum_exp(
-            tf.math.log_sigmoid(-logits)
-        )
-    return _log_sum_exp(tf.nn.log_softmax(logits)) - math.log(logits.shape[0])
-
-
-def _log_sum_exp(logits):
-    return tf.reduce_logsumexp(logits, axis=0)
 
 
 def _name(params):

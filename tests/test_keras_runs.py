@@ -94,6 +94,23 @@ def test_the_export_serves_what_run_cpu_predicts(cpu, trained, tmp_path, caplog)
     assert "custom gradients" not in caplog.text
 
 
+@pytest.mark.slow  # tests/test_tta.py and tests/test_ensemble.py have those of other networks
+def test_an_ensemble_with_test_time_augmentation(cpu, tpu, trained, tmp_path):
+    more = "--mode=predict", "--params=tta=flip"
+    for name, wrapper, which in (
+        ("one", cpu, trained),
+        ("both", cpu, f"ensemble:{trained},{trained}"),
+        ("cores", tpu, f"ensemble:{trained},{trained}"),
+    ):
+        output = f"--predict_output={tmp_path}/{name}.npz"
+        wrapper(tmp_path / name, *more, f"--checkpoint={which}", "--predict_batch_size=14", output)
+    one, both, cores = (
+        np.load(f"{tmp_path}/{name}.npz")["probabilities"] for name in ("one", "both", "cores")
+    )
+    for found in (both, cores):
+        numerics.assert_close(found, one, terms=9, depth=8, magnitude=1)
+
+
 @pytest.mark.parametrize("ending", [".keras", ".h5", ".weights.h5"])
 def test_weights_return_from_keras(ending, trained, tmp_path, variables, capsys):
     file = f"{tmp_path}/network{ending}"

@@ -41,7 +41,8 @@ def build(params, image_shape):
 def compiled(params, image_shape, **more):
     """Returns the model of `build`, compiled with a constant rate; `more` are compile arguments."""
     is_unet = "output_level" in params
-    for name, off in (("label_smoothing", 0), ("class_weights", "none")):
+    unsupported = {"label_smoothing": 0, "class_weights": "none", "target": "classification"}
+    for name, off in unsupported.items():
         if not is_unet and params[name] != off:
             raise ValueError(f"no twin has {name}={params[name]}")
     twin = build(params, image_shape)

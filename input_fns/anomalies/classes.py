@@ -17,7 +17,8 @@ def of_names(data: DatasetInfo) -> Iterator[Anomaly]:
     """Yields classes and tags that may be two spellings of one: "Cat" and "cat"."""
     first: dict[str, str] = {}
     tags = data.properties.get("tag_names") if "tag_ids" in data.features else None
-    for name in (*data.class_names, *(tags or ())):
+    labels = data.target.class_names if data.target else ()
+    for name in (*data.class_names, *labels, *(tags or ())):
         key = " ".join(unicodedata.normalize("NFKC", str(name)).casefold().split())
         key = key.replace("\N{MINUS SIGN}", "-")
         other = first.setdefault(key, name)

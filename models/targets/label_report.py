@@ -24,11 +24,12 @@ class LabelReport:
     def __init__(self, class_names, thresholds):
         """Takes the names of the classes, and the thresholds of the predictions, one or as many."""
         self._class_names, self._thresholds = class_names, thresholds
-        self._labels, self._probabilities = [], []
+        self._labels, self._probabilities, self._per_class = [], [], None
 
     def update(self, features, labels, predictions):
         """Adds a batch; see `models.model.HostMetric`."""
         del features
+        self._per_class = None
         self._labels.append(labels >= 0.5)
         self._probabilities.append(predictions["probabilities"])
 
@@ -46,7 +47,11 @@ class LabelReport:
         `threshold` is the one of the predictions, `best_threshold` has the highest F1 of this
         split. Values that do not exist, as of a class without a positive example, are None.
         """
-        labels, probabilities = self._arrays()
+        if self._per_class is None:  # sorts the scores of each class
+            self._per_class = self._measure(*self._arrays())
+        return self._per_class
+
+    def _measure(self, labels, probabilities):
         thresholds = np.broadcast_to(np.float32(self._thresholds), probabilities.shape[1:])
         found = {}
         for number, name in enumerate(self._class_names):
@@ -70,12 +75,9 @@ class LabelReport:
     def write(self, evaluation):
         """Writes the table and the precision-recall curves; returns `classes`."""
         labels, probabilities = self._arrays()
-        curves = {
-            name: ranking.curve(labels[:, number], probabilities[:, number])
-            for number, name in enumerate(self._class_names)
-            if labels[:, number].any()
-        }
-        lines = {name: (curve.recall, curve.precision) for name, curve in curves.items()}
+        drawn = np.flatnonzero(labels.any(axis=0))[: plots.MAX_LINES]
+        curves = {n: ranking.curve(labels[:, n], probabilities[:, n]) for n in drawn.tolist()}
+        lines = {self._class_names[n]: (c.recall, c.precision) for n, c in curves.items()}
         image = plots.lines(lines, "recall", "precision")
         evaluation.write_file(f"classes_{evaluation.step}.txt", self.text(evaluation))
         evaluation.write_file(f"precision_recall_{evaluation.step}.png", image)

@@ -11,14 +11,14 @@ from PIL import Image, ImageDraw
 from common import pictures
 
 _SIDE, _MARGIN, _LEGEND, _LINE = 400, 48, 200, 14  # pixels
-_MAX_LINES = 24
+MAX_LINES = 24
 _MAX_POINTS = 5000
 
 
 def lines(values: Mapping[str, tuple[np.ndarray, np.ndarray]], x_name: str, y_name: str) -> bytes:
     """Returns the lines of `{name: (x, y)}`, numbers in [0, 1]; of many lines the first ones."""
     image, draw = _axes(_LEGEND, x_name, y_name, (0, 1), (0, 1))
-    for number, (name, (x, y)) in enumerate(list(values.items())[:_MAX_LINES]):
+    for number, (name, (x, y)) in enumerate(list(values.items())[:MAX_LINES]):
         color = tuple(round(255 * c) for c in colorsys.hsv_to_rgb(number * 0.618 % 1, 0.9, 0.75))
         step = max(1, len(x) // _MAX_POINTS)
         places = _places(x[::step], y[::step], (0, 1), (0, 1))

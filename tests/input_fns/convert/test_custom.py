@@ -1,5 +1,6 @@
 """A custom format: a function of the user, prepared, inspected and read by the generic pipeline."""
 
+import dataclasses
 import io
 import textwrap
 
@@ -12,6 +13,8 @@ from input_fns import DataError, dataset_info, record_pipeline
 from input_fns.convert import custom, writer
 from input_fns.convert.options import Options
 from input_fns.convert.source import Broken, RawDataset
+from input_fns.core.target import Target
+from input_fns.image.image_pipeline import ImagePipeline
 from models.model import ModelError
 from tests.marks import slow
 
@@ -387,3 +390,19 @@ def test_each_example_is_read_once(class_names, tmp_path):
     assert stored == [None if i == 3 else i for i in order]
     if class_names:
         assert all(label == i % 2 for i, label in zip(order, split.labels) if i != 3)
+
+
+def test_examples_may_have_several_labels(tmp_path):
+    examples = [
+        {"image": np.full([4, 5, 1], i, np.uint8), "target": np.float32([i % 2, 1, 0])}
+        for i in range(7)
+    ]
+    target = Target("multilabel", ("a", "b", "c"))
+    raw = RawDataset("m", (), {"train": examples}, labels=("target",), target=target)
+    writer.write(custom.read(lambda source: raw, Options("m:f")), str(tmp_path))
+    pipeline = ImagePipeline(dataset_info.load(str(tmp_path), "m"))
+    features, labels = next(pipeline.host_examples("train", 7))
+    assert labels.tolist() == [[i % 2, 1, 0] for i in features["image"][:, 0, 0, 0]]
+    wrong = dataclasses.replace(raw, target=Target("multilabel", ("a", "b")))
+    with pytest.raises(DataError, match=r"target needs the label 'target', raw float32 \[2\]"):
+        writer.write(custom.read(lambda source: wrong, Options("m:f")), str(tmp_path / "wrong"))

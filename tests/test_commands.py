@@ -114,7 +114,8 @@ SHORT_FLAGS = {
 def commands(page):
     """Yields the arguments, without `python`, of each command of a page that is run."""
     programs = r"(python|make|git|gcloud|docker|curl|tensorboard|tools/|saved_model_cli)\b"
-    for block in re.findall(r"^```\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE):
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+    for block in (content for language, content in blocks if not language):
         for line in block.replace("\\\n", " ").splitlines():
             line = " ".join(line.removeprefix("$ ").split())
             if re.match(programs, line) and not line.startswith(tuple(NOT_RUN)):

@@ -88,8 +88,7 @@ def resolve(
     if not is_known:
         return params
     for name in needed:
-        is_known = name in given or name in set_by_flag or name in model.optional_properties
-        if not is_known:
+        if name not in {*given, *set_by_flag, *model.optional_properties}:
             raise UsageError(
                 f"model '{model.name}' needs {name}, which the data set does not define. "
                 f"Set it by --params={name}=..."

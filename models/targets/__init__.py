@@ -6,8 +6,8 @@
     regression      one or more numbers: `regression`
 
 Each is a module with LOSSES, METRIC_DIRECTIONS, functions of `Model` (losses, metrics, predictions,
-host_metrics, reports) and `outputs`, which completes those of inference. A network has "logits",
-`[batch, num_classes]`, for any of them, and its `Model` takes the functions of this module.
+mean_outputs, host_metrics, reports) and `outputs`, which completes those of inference. A network
+has "logits", `[batch, num_classes]`, for any of them; its `Model` takes the functions below.
 """
 
 from __future__ import annotations

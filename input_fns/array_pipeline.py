@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -80,7 +79,9 @@ class ArrayPipeline(RecordPipeline):
         def blocks():
             for start in range(0, len(tf.nest.flatten(arrays)[0]), _BLOCK):
                 rows = slice(start, start + _BLOCK)
-                yield tf.nest.map_structure(operator.itemgetter(rows), arrays)
+                # Copies: tensors share the memory of aligned arrays, and kernels that XLA compiled
+                # wrote into labels.
+                yield tf.nest.map_structure(lambda array: array[rows].copy(), arrays)  # noqa: B023
 
         dataset = tf.data.Dataset.from_generator(blocks, output_signature=_specs(arrays))
         return records.select_host_rows(dataset, host_shard)

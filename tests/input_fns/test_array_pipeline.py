@@ -1,6 +1,7 @@
 """Arrays in memory as a data set: of any features and labels, with what pictures have."""
 
 import importlib
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -141,3 +142,15 @@ def test_a_function_gets_the_folder_and_the_hyperparameters(
     )
     found = importlib.import_module(name).SEEN
     assert [list(value) if isinstance(value, tuple) else value for value in found[0]] == list(seen)
+
+
+def test_tensors_do_not_share_the_memory_of_the_arrays():
+    """A kernel that XLA compiled may write into its arguments."""
+    labels = np.ones([7, 5], np.float32)
+    pipeline = ArrayPipeline("ones", {"test": ({"x": labels + 1}, labels)})
+    with mock.patch("tensorflow.data.Dataset.from_generator") as from_generator:
+        pipeline.stored("test")
+    blocks, *_ = from_generator.call_args.args
+    (_, found), *_ = blocks()
+    assert not np.shares_memory(found, labels)
+    np.testing.assert_array_equal(found, labels)

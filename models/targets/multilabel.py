@@ -85,7 +85,7 @@ def predictions(features, outputs, params):
     del features
     return {
         "labels": tf.cast(_is_predicted(outputs, params), tf.int32),
-        "probabilities": _probabilities(outputs["logits"]),
+        "probabilities": tf.sigmoid(outputs["logits"]),
     }
 
 
@@ -102,16 +102,7 @@ def reports(params, pipeline):
 
 
 def _is_predicted(outputs, params):
-    return _probabilities(outputs["logits"]) >= tf.constant(params["threshold"])
-
-
-def _probabilities(logits):
-    """Returns the sigmoid, exact for small probabilities, whose order average precision depends on.
-
-    XLA's own is a tanh, which rounds them to multiples of 2**-24.
-    """
-    power = tf.exp(-tf.abs(logits))
-    return tf.where(logits >= 0, 1.0, power) / (1 + power)
+    return tf.sigmoid(outputs["logits"]) >= tf.constant(params["threshold"])
 
 
 def _f1(counts):

@@ -30,6 +30,7 @@ from engine.train import optimizers
 from input_fns import convert
 from input_fns.convert import source, writer
 from input_fns.convert.options import Options
+from input_fns.convert.shared_array import SharedArray, SharedRows
 from input_fns.image.sources import digits
 from input_fns.text.parallel_kind import Text
 from input_fns.text.sources import subwords
@@ -310,7 +311,7 @@ def run_tpu_in(tiny_flags):
 
 
 @pytest.fixture(scope="session")
-def like_real():
+def like_real(tmp_path_factory):
     """Builds a small data set of zeros with the shapes of a real one: `like_real("mnist")`.
 
     Returns a `source.RawDataset`.
@@ -334,8 +335,10 @@ def like_real():
 
     def text(name):
         max_length, vocab_size = tokens[name]
-        sentence = np.array([3, 1], np.uint16)
-        split = subwords.RawTokens([(sentence, sentence)] * 20, max_length, "uint16")
+        folder = str(tmp_path_factory.mktemp(name))
+        ids = SharedArray.write(folder, [np.array([3, 1] * 20, np.uint16)])
+        sentences = SharedRows.of(ids, np.full(20, 2))
+        split = subwords.RawTokens(sentences, sentences, max_length, "uint16")
         about = Text(("en", "de"), "vocabulary.model", vocab_size, max_length, {})
         files = {about.vocabulary: b""}
         return source.RawDataset(name, (), {"train": split, "test": split}, files, kind=about)

@@ -182,8 +182,7 @@ def tree(path):
         (["--params=hidden_units=[],dropout=0.5"], "dropout=0.5 has no effect with hidden_units="),
         (
             ["--best_metric=f2"],
-            "--best_metric=f2: the model declares no direction of it, only of accuracy, "
-            "average_loss. Write --best_metric=f2:max if higher is better, f2:min if lower is",
+            "Write --best_metric=f2:max if higher is better, f2:min if lower is",
         ),
         (["--best_metric=-f2"], "--best_metric=f2 is unknown. Valid: accuracy, average_loss"),
     ],

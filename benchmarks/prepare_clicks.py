@@ -13,14 +13,13 @@ second of CPU, the peak memory of its largest process, and the ratio to ours.
 from __future__ import annotations
 
 import os
-import statistics
 import sys
 import tempfile
 
 import numpy as np
 from absl import app, flags
 
-from benchmarks.subprocesses import format_ratios, interleave, measure
+from benchmarks.subprocesses import interleave, measure, print_rates
 
 FLAGS = flags.FLAGS
 flags.DEFINE_integer("rows", 1_000_000, "Rows of the log.")
@@ -99,13 +98,7 @@ def main(_):
             {name: lambda command=command: measure(*command) for name, command in sides.items()},
             FLAGS.rounds,
         )
-    for name, found in runs.items():
-        seconds, cpu, peak = (statistics.median(values) for values in zip(*found))
-        ratios = format_ratios([run[0] for run in found], [run[0] for run in runs["ours"]])
-        print(
-            f"{name}: {seconds:.1f} s, {FLAGS.rows / seconds:,.0f} rows/s, "
-            f"{FLAGS.rows / cpu:,.0f} rows/s per core, {peak:,.0f} MiB; rate ours / this {ratios}"
-        )
+    print_rates(runs, FLAGS.rows, "rows")
 
 
 if __name__ == "__main__":

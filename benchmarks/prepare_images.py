@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import io
 import os
-import statistics
 import sys
 import tempfile
 
@@ -26,7 +25,7 @@ import numpy as np
 from absl import app, flags
 from PIL import Image
 
-from benchmarks.subprocesses import ROOT, format_ratios, interleave, measure
+from benchmarks.subprocesses import ROOT, interleave, measure, print_rates
 
 FLAGS = flags.FLAGS
 flags.DEFINE_integer("images", 4000, "Number of images.")
@@ -81,14 +80,7 @@ def main(_):
             {name: lambda command=command: run(command) for name, command in sides.items()},
             FLAGS.rounds,
         )
-    for name, found in runs.items():
-        seconds, cpu, peak = (statistics.median(values) for values in zip(*found))
-        ratios = format_ratios([run[0] for run in found], [run[0] for run in runs["ours"]])
-        print(
-            f"{name}: {seconds:.1f} s, {FLAGS.images / seconds:,.0f} images/s, "
-            f"{FLAGS.images / cpu:,.0f} images/s per core, {peak:,.0f} MiB; "
-            f"rate ours / this {ratios}"
-        )
+    print_rates(runs, FLAGS.images, "images")
 
 
 def _commands(folder, source, num_shards):

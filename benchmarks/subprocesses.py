@@ -50,6 +50,23 @@ def measure(*command: str) -> tuple[float, float, float]:
     return tuple(run_python(_MEASURE, *command))
 
 
+def print_rates(runs: dict[str, list], count: int, unit: str) -> None:
+    """Prints a line per side with the medians of its runs, and the rate of "ours" beside it.
+
+    Args:
+      runs: `{side: results of measure}`, with "ours".
+      count: number of examples that each run prepared.
+      unit: what they are, such as "rows".
+    """
+    for name, found in runs.items():
+        seconds, cpu, peak = (statistics.median(values) for values in zip(*found))
+        ratios = format_ratios([run[0] for run in found], [run[0] for run in runs["ours"]])
+        print(
+            f"{name}: {seconds:.1f} s, {count / seconds:,.0f} {unit}/s, "
+            f"{count / cpu:,.0f} {unit}/s per core, {peak:,.0f} MiB; rate ours / this {ratios}"
+        )
+
+
 def run_module(module: str, *arguments, python: str = sys.executable) -> None:
     """Runs a module of the benchmarks in a child process.
 

@@ -45,6 +45,11 @@ def move_first(arguments: Iterable[str]) -> list[str]:
     return flagfiles + others + arguments[end:]
 
 
+def pairs(text: str) -> list[tuple[str, str]]:
+    """Returns (name, value) of each line of a flags.cfg, as a run writes it."""
+    return [line.lstrip("-").partition("=")[::2] for line in text.splitlines()]
+
+
 def _check(arguments, including):
     for argument, following in zip(arguments, [*arguments[1:], ""]):
         if argument == "--":

@@ -28,7 +28,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import tensorflow as tf
 
-from common import files
+from common import files, flagfiles
 from common.errors import UsageError
 from engine.checkpoints import ema, find, writer
 from engine.cli import hparams, runtime
@@ -153,8 +153,7 @@ def _read_source(source):
 
 def _read_run(model_dir):
     """Returns hyperparameters, tokens and other properties of the run in `model_dir`."""
-    lines = files.read_text(f"{model_dir}/flags.cfg").splitlines()
-    flags = [line.lstrip("-").partition("=")[::2] for line in lines]
+    flags = flagfiles.pairs(files.read_text(f"{model_dir}/flags.cfg"))
     given = dict(flags)
     model = registry.find(given.get("model", ""))
     params = hparams.resolve(model, [v for name, v in flags if name == "params"], None)

@@ -29,7 +29,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import tensorflow as tf
 
-from common import files
+from common import files, flagfiles
 from common.errors import UsageError
 from engine.checkpoints import ema, find, writer
 from engine.cli import hparams, runtime
@@ -73,8 +73,9 @@ def to_checkpoint(network: str, file: str, checkpoint: str, *options: str) -> No
             built.model.load_weights(file, **by_name)
         # Keras and h5py raise built-in exceptions for a damaged file and for other layers.
         except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
-            line = str(error).strip().partition("\n")[0]
-            raise UsageError(f"{file} does not fit --model=keras:{network}: {line}") from error
+            raise UsageError(
+                f"{file} does not fit --model=keras:{network}: {keras_network.first_line(error)}"
+            ) from error
         values = {name: source.variable.numpy() for name, source in built.sources.items()}
     missing = [name for name, value in values.items() if not np.isfinite(value).all()]
     if missing:
@@ -105,8 +106,7 @@ def to_keras(source: str, file: str, size: str = "") -> None:
     run = next((path for path in folders if tf.io.gfile.exists(f"{path}/flags.cfg")), None)
     if run is None:
         raise UsageError(f"{folder} has no flags.cfg, which names the network")
-    lines = files.read_text(f"{run}/flags.cfg").splitlines()
-    flags = [line.lstrip("-").partition("=")[::2] for line in lines]
+    flags = flagfiles.pairs(files.read_text(f"{run}/flags.cfg"))
     given = dict(flags)
     kind, _, network = given.get("model", "").partition(":")
     if kind != "keras":
@@ -130,9 +130,7 @@ def to_keras(source: str, file: str, size: str = "") -> None:
                 raise UsageError(f"{checkpoint} has no variable {name}")
             average = ema.average_name(name)
             variable.assign(reader.get_tensor(average if average in stored else name))
-        for layer in built.layers:
-            if hasattr(layer, "finalize_state"):
-                layer.finalize_state()
+        built.finalize()
         partial = files.partial_name(file) + file[file.rindex(".") :]
         if file.endswith(".weights.h5"):
             partial = partial.replace(".h5", ".weights.h5")

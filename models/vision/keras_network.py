@@ -4,8 +4,8 @@ NETWORK is an application, such as `tf.keras.applications.EfficientNetV2B0`, wit
 `package.module:FUNCTION`, a function that returns a `tf.keras.Model` of images. Variables have
 their names in Keras; `logits` is the dense layer that follows.
 
-The network is a `tf.keras.Model` of TensorFlow 2, traced and copied into the graph of the
-Estimator (`models.layers.traced`).
+The network is a `tf.keras.Model` of TensorFlow 2, traced and called in the graph of the Estimator
+(`models.layers.traced`).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def find(path):
     def inference(features, params, training):
         return _inference(network, features, params, training)
 
-    return model(f"keras:{path}", default_params, inference, check_head, unused_params)
+    return model(f"keras:{path}", default_params, inference, _check_params, unused_params)
 
 
 def model(name, default_params, inference, check_params, unused_params=lambda params: {}):
@@ -70,7 +70,7 @@ def model(name, default_params, inference, check_params, unused_params=lambda pa
     return dataclasses.replace(made, losses=_losses)
 
 
-def check_head(params):
+def _check_params(params):
     """Raises `ModelError` for a hyperparameter of loss or last layer out of range."""
     targets.check_params(params)
     tta.check_params(params)
@@ -182,10 +182,7 @@ def _inference(network, features, params, training):
     )
 
     def call(images):
-        for layer in built.layers:
-            # As in the building of a normalization layer: of the variables, not of their values.
-            if hasattr(layer, "finalize_state"):
-                layer.finalize_state()
+        built.finalize()  # normalization layers compute with the variables, not with their values
         outputs = built.model(network.preprocess(images), training=training)
         _check_outputs(network, outputs, params["num_classes"])
         losses = [tf.cast(loss, built.model.variable_dtype) for loss in built.model.losses]
@@ -252,6 +249,12 @@ class Built:
     layers: tuple
     preprocess: Callable
     makes_logits: bool
+
+    def finalize(self):
+        """Lets normalization layers compute with the present values of their variables."""
+        for layer in self.layers:
+            if hasattr(layer, "finalize_state"):
+                layer.finalize_state()
 
 
 def build(path, image_shape, params):
@@ -335,7 +338,7 @@ def _check_not_loaded(path, sources):
         if not np.array_equal(source.variable.numpy(), source.initial_value()):
             raise ModelError(
                 f"--model=keras:{path} loads values of {name}. Let it return the network without "
-                "weights, and use --warm_start_from (python -m tools.keras_weights)"
+                "weights, and use --warm_start_from (python -m tools.keras_network)"
             )
 
 

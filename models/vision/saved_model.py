@@ -17,7 +17,7 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 from tensorflow.python.util import tf_inspect
 
 from models.layers import traced
-from models.model import ModelError
+from models.model import ModelError, check_fractions
 from models.vision import classifier, keras_network
 
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -36,7 +36,7 @@ def default_params():
 def check_params(params):
     """Raises `ModelError` for a value out of range, or a folder that has no such SavedModel."""
     classifier.check_params(params)
-    keras_network.check_head(params)
+    check_fractions(params, "dropout")
     path = params["path"].rstrip("/")
     if not path:
         raise ModelError("path is empty. Name the folder of a SavedModel: --params=path=FOLDER")

@@ -27,7 +27,7 @@ if __name__ != "__mp_main__":  # worker processes of a converter do not need the
 
     import tensorflow as tf
 
-    from common import files, locks
+    from common import files, locks, names
     from input_fns import DataError, anomalies, convert, dataset_info
     from input_fns.convert import beam_runner, provenance, runners, writer
     from input_fns.convert.flags import FLAGS, options_from_flags
@@ -85,15 +85,20 @@ def _write(raw, prepared_with, runner):
     return written, warnings
 
 
+def _print(*lines):
+    """Prints lines in which names come from files."""
+    print(*(names.shown(str(line)) for line in lines), sep="\n")
+
+
 def _print_written(written, warnings):
     for name, split in written.splits.items():
         for broken, reason in split.broken[:10]:
-            print(f"{name}: skipped {broken}: {reason}")
+            _print(f"{name}: skipped {broken}: {reason}")
         if split.broken:
-            print(f"{name}: {len(split.broken)} skipped, listed in {dataset_info.FILE_NAME}")
+            _print(f"{name}: {len(split.broken)} skipped, listed in {dataset_info.FILE_NAME}")
     for line in (*written.left_out.lines(), *(f"warning: {line}" for line in warnings)):
-        print(line)
-    print(f"{written.data_dir}: {_describe(written)}")
+        _print(line)
+    _print(f"{written.data_dir}: {_describe(written)}")
 
 
 def _runner():
@@ -175,30 +180,30 @@ def _print_inspection(data):
     if FLAGS.contact_sheet:
         files.require_writable("contact_sheet", os.path.dirname(FLAGS.contact_sheet) or ".")
     problems = list(inspection.file_problems(data, data.splits))
-    print(f"{data_dir}: {_describe(data)}")
+    _print(f"{data_dir}: {_describe(data)}")
     for name, value in data.properties.items():
-        print(f"{name} = {value}")
+        _print(f"{name} = {value}")
     for name, feature in data.features.items():
         label = ", label" if name in data.labels else ""
-        print(f"{name}: {inspection.describe_feature(feature)}{label}")
+        _print(f"{name}: {inspection.describe_feature(feature)}{label}")
     for name in data.splits:
         report = inspection.inspect(data, name)
         problems += report.problems
-        print(*report.lines, sep="\n")
+        _print(*report.lines)
     for line in data.left_out.lines():
-        print(line)
+        _print(line)
     found = [] if problems else anomalies.find(data)
     for anomaly in found:
-        print(anomaly)
+        _print(anomaly)
     sheet = None if problems else data.kind.contact_sheet(data)
     if sheet:
         what, content = sheet
         path = FLAGS.contact_sheet or os.path.join(data_dir, "contact_sheet.png")
         with files.atomic_write(path, "wb") as file:
             file.write(content)
-        print(f"{what}: {path}")
+        _print(f"{what}: {path}")
     if problems:
-        print(*(f"problem: {problem}" for problem in problems), sep="\n")
+        _print(*(f"problem: {problem}" for problem in problems))
     elif not found:
         print("no problem found")
     return not problems and not any(anomaly.is_error for anomaly in found)

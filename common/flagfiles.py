@@ -15,13 +15,15 @@ from common.names import shown
 
 _FLAGFILE = re.compile(r"--?flagfile(?:=(.*))?")
 _MAX_BYTES = 2**20
+_MAX_NAME = 200  # of a flag; absl compares an unknown name with others by a recursive function
 
 
 def check(arguments: Iterable[str]) -> None:
-    """Checks the flagfiles in a list of arguments, and the flagfiles that these include.
+    """Checks the names of flags and the flagfiles in a list of arguments, and in these flagfiles.
 
     Raises:
-      UsageError: a flagfile is missing, is not a UTF-8 text file, or includes itself.
+      UsageError: the name of a flag is too long, or a flagfile is missing, is not a UTF-8 text
+        file, or includes itself.
     """
     _check(list(arguments), ())
 
@@ -54,6 +56,9 @@ def _check(arguments, including):
     for argument, following in zip(arguments, [*arguments[1:], ""]):
         if argument == "--":
             return
+        name = argument.partition("=")[0]
+        if name.startswith("-") and len(name) > _MAX_NAME:
+            raise UsageError(f"unknown flag {shown(name[:40])}... of {len(name)} characters")
         found = _FLAGFILE.fullmatch(argument)
         if found is None:
             continue

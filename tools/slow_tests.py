@@ -120,7 +120,6 @@ class Runner:
             process = subprocess.Popen(
                 _pytest("-m", "slow", file),
                 cwd=ROOT,
-                env={"FUZZ_MINUTES": "5", **os.environ},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,

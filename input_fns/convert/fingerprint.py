@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copyreg
 import dataclasses
+import errno
 import functools
 import hashlib
 import os
@@ -126,8 +127,10 @@ def state_of(path: str, root: str) -> FileState:
     """Returns the state of a file.
 
     Raises:
-      OSError, OpError: it cannot be read.
+      OSError, OpError: it cannot be read, or is a folder, a pipe or a device.
     """
+    if not names.is_remote(path) and not os.path.isfile(path):
+        raise OSError(errno.EINVAL, "not a file", path)  # to open a pipe would block
     below = _below(path, root)
     if below is None:
         below = path if names.is_remote(path) else os.path.abspath(path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Union
 
-from common.names import normalized
+from common.names import is_line, normalized
 
 Identifier = Union[int, str]
 _MAX_INT = 2**63 - 1
@@ -14,11 +14,11 @@ _BOOLEANS = {"false": False, "true": True, "0": False, "1": True}
 
 
 def identifier(value: Any) -> Identifier | None:
-    """Returns an id to compare: 7 for 7, 7.0 and "7", else text; None if it is not an id."""
+    """Returns an id to compare: 7 for 7, 7.0 and "7", else a line of text; None of other values."""
     if type(value) is int and abs(value) <= _MAX_INT:  # a file has millions
         return value
     if isinstance(value, str):
-        text = normalized(value)
+        text = normalized(value) if is_line(value) else ""
         return int(text) if _DECIMAL.fullmatch(text) else text or None
     whole = integral(value)
     return whole if whole is None or abs(whole) <= _MAX_INT else str(whole)

@@ -24,8 +24,9 @@ def test_valid_flagfiles_are_accepted(tmp_path):
         (lambda path: path.write_text(f"--flagfile={path}"), "includes itself"),
         (lambda path: path.write_text(f"--flagfile\n{path}"), "includes itself"),
         (lambda path: path.write_text("#" * 2**21), "has more than 1048576 bytes"),
+        (lambda path: path.write_text(f"--{'x' * 3000}=1"), "unknown flag --x+... of 3002 charact"),
     ],
-    ids=["pipe", "folder", "link to itself", "bytes", "circle", "circle in two lines", "huge"],
+    ids=["pipe", "folder", "link", "bytes", "circle", "circle in two lines", "huge", "long name"],
 )
 def test_invalid_flagfiles_are_rejected(tmp_path, make, message):
     make(tmp_path / "flags.cfg")

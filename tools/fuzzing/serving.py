@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from tools.fuzzing import image_conversion, image_input, mutations, records, run
 from tools.fuzzing.case import ACCEPTED, REFUSED, Case, require
 
 _MAX_LOGIT_DIFFERENCE = 1e-5
+_MAX_PIXELS = 2**25  # of a request; its copies count as memory of the program
 
 
 class Requests(image_input.ImageInput):
@@ -68,6 +70,7 @@ class Requests(image_input.ImageInput):
             if rng.random() < 0.5:
                 sizes = (0, 1, 2, 8, 9, 300)
                 shape = tuple(rng.choice(sizes) for _ in range(rng.randint(0, 5)))
+                shape = shape if math.prod(shape) <= _MAX_PIXELS else shape[:3]
             return None, np.full(shape, rng.choice((0, 255)), np.uint8)
         if key == "image_bytes":
             paths = sorted((case.base / "source" / "images").rglob("*.*"))

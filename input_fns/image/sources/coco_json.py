@@ -225,7 +225,9 @@ def _category(value, where):
     number_or_text, name = values.get("id"), values.get("name")
     found = identifier(number_or_text)
     if found is None:
-        raise DataError(f"{where}.id is {str(number_or_text)[:40]!a}, and must be a number or text")
+        raise DataError(
+            f"{where}.id is {str(number_or_text)[:40]!a}, and must be a number or a line of text"
+        )
     name = names.normalized(str(name)) if isinstance(name, (str, int, float)) else name
     wrong = names.find_class_name_problem([name])
     if wrong:

@@ -11,7 +11,7 @@ from PIL import Image
 
 from input_fns import DataError, convert, dataset_info
 from input_fns.convert import finished_shards, shard_tasks, writer
-from input_fns.convert.fingerprint import Fingerprints
+from input_fns.convert.fingerprint import Fingerprints, state_of
 from input_fns.convert.options import Options
 from tests import audio_data, bert_data, clicks_data, shapes_data
 
@@ -230,6 +230,12 @@ def test_a_value_without_a_pickle_has_no_fingerprint():
         if value is not None:
             with pytest.raises(TypeError):
                 Fingerprints("").of(i for i in [value])
+
+
+def test_a_pipe_has_no_state(tmp_path):
+    os.mkfifo(tmp_path / "a.png")
+    with pytest.raises(OSError, match="not a file"):
+        state_of(str(tmp_path / "a.png"), str(tmp_path))
 
 
 def test_names_of_finished_shards():

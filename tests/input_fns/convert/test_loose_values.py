@@ -25,6 +25,7 @@ from input_fns.convert import loose_values
         (7.5, None),
         (True, None),
         ("", None),
+        ("new\nline", None),
         (None, None),
         ([7], None),
         (math.nan, None),

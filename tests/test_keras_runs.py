@@ -10,10 +10,12 @@ import tensorflow as tf
 import run_cpu
 import run_tpu
 from common.errors import UsageError
+from engine.train import forward
 from models.layers import traced
 from models.vision import keras_network
 from tests import numerics
 from tests.conftest import EMULATED, _runner
+from tests.marks import runs_bfloat16
 from tools import keras_network as tool
 
 NAME = "keras:tests.test_keras_runs:without_batch_norm"
@@ -194,11 +196,13 @@ def normalized(input_shape):
     return tf.keras.Model(images, tf.keras.layers.Conv2D(3, 1)(x))
 
 
-def test_the_statistics_of_a_normalization_layer_are_variables(session):
-    params = {"num_classes": 3, "precision": "float32", "trainable": ".*", "dropout": 0.0}
+@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=runs_bfloat16)])
+def test_the_statistics_of_a_normalization_layer_are_variables(precision, session):
+    params = {"num_classes": 3, "precision": precision, "trainable": ".*", "dropout": 0.0}
     model = keras_network.find("tests.test_keras_runs:normalized")
     images = tf.constant(np.full([2, 8, 8, 3], 5.0, np.float32))
-    logits = model.inference({"image": images}, params, False)["logits"]
+    logits = forward.infer(model, {"image": images}, params, False)["logits"]
+    assert {v.dtype.base_dtype for v in tf.compat.v1.global_variables()} == {tf.float32, tf.int64}
     session.run(tf.compat.v1.global_variables_initializer())
     before = session.run(logits)
     (mean,) = [v for v in tf.compat.v1.global_variables() if v.op.name == "normalization/mean"]

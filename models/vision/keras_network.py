@@ -284,6 +284,9 @@ def _cached(network, image_shape, arguments, precision, seed):
     initial_values = {}
 
     def creator(next_creator, **kwargs):
+        if kwargs.get("dtype") == tf.bfloat16:  # the statistics of a Normalization layer
+            start = functools.partial(_as_float32, kwargs["initial_value"])
+            kwargs.update(dtype=tf.float32, initial_value=start)
         variable = next_creator(**kwargs)
         initial_values[id(variable.handle)] = kwargs["initial_value"]
         return variable
@@ -323,6 +326,10 @@ def _keras_state(precision, seed):
     finally:
         tf.keras.mixed_precision.set_global_policy(None)  # follows tf.keras.backend.floatx again
         random.setstate(state)
+
+
+def _as_float32(value):
+    return tf.cast(value() if callable(value) else value, tf.float32)
 
 
 def _initial_value(value):

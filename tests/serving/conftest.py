@@ -1,5 +1,6 @@
 """Small exported models, with the predictions of the Estimator."""
 
+import dataclasses
 import functools
 import pickle
 
@@ -7,14 +8,22 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from input_fns.convert import writer
+from input_fns.convert.options import Options
+from input_fns.convert.source import RawArrays
 from input_fns.core import serving
+from input_fns.core.target import Target
+from input_fns.image.sources import digits
+from models.layers import traced
 from tests import numerics
 from tests.marks import slow
-from tools import runtimes
+from tests.test_keras_networks import value_of
+from tools import keras_network, runtimes
 from tools.serving_equality import export_run
 
-DIGITS = ["--dataset=digits", "--train_steps=20", "--train_batch_size=32", "--seed=1"]
-DIGITS += ["--predict_batch_size=128", "--params=pixel_scale=0.0625", "--noexport_check"]
+KERAS = ["--dataset=digits", "--train_steps=20", "--train_batch_size=32", "--seed=1"]
+KERAS += ["--predict_batch_size=128", "--noexport_check"]  # its networks scale pixels
+DIGITS = [*KERAS, "--params=pixel_scale=0.0625"]
 
 
 # Path of an export -> terms and depth of its network for `numerics`.
@@ -99,6 +108,95 @@ def mobilenet(make, digits_dir):
     # sum of batch norm; the mean of the pixels; a layer with bias.
     terms, depth = 256, 4 + 27 * 3 + 2 + 2
     return make("mobilenet", terms, depth, *every)
+
+
+@pytest.fixture(scope="session")
+def keras_swish(make, digits_dir):
+    """A network of Keras with a custom gradient and batch norm on the digits."""
+    every = ["--model=keras:tests.test_keras_networks:own", *KERAS]
+    # The scaled pixels; a convolution with bias and five operations of swish; six of batch norm;
+    # the mean of 6x6 pixels; a layer with bias.
+    terms, depth = 6 * 6, 2 + 2 + 5 + 6 + 2 + 2
+    return make("keras", terms, depth, *every, f"--data_dir={digits_dir}")
+
+
+@pytest.fixture(scope="session")
+def efficientnet(make, once, digits_dir):
+    """An EfficientNet-B0 of Keras with random weights, its last layer trained on the digits."""
+    name = "tf.keras.applications.EfficientNetB0"
+
+    def write(folder):
+        folder.mkdir()
+        with traced.tensorflow_2():
+            tf.keras.backend.reset_uids()
+            network = tf.keras.applications.EfficientNetB0(False, None, input_shape=(32, 32, 1))
+            for variable in network.variables:
+                variable.assign(tf.cast(value_of(variable), variable.dtype))
+            for layer in network.layers:
+                layer.momentum = 0.0  # of batch norm: the moving averages are those of the images
+            images = digits.read(Options("digits")).splits["train"].images[:100]
+            network(tf.image.resize(images, (32, 32)), training=True)
+            network.save_weights(f"{folder}/weights.h5")
+        keras_network.to_checkpoint(name, f"{folder}/weights.h5", f"{folder}/start", "32x32x1")
+
+    every = [f"--model=keras:{name}", *KERAS, f"--data_dir={digits_dir}", "--image_size=32"]
+    every += ["--params=trainable=logits/.*"]
+    every += [f"--warm_start_from={once('efficientnet_weights', write)}/start"]
+    # Three of preprocessing; 16 blocks of 3 convolutions, each with 2 operations of batch norm and
+    # 5 of swish, and a squeeze-and-excitation of 2 layers; the stem and the head; the last layer.
+    terms, depth = 1152, 3 + 18 * 3 * 8 + 16 * 12 + 4
+    return make("efficientnet", terms, depth, *every)
+
+
+@dataclasses.dataclass(frozen=True)
+class Targeted(RawArrays):
+    """Images with a target instead of a class."""
+
+    KEYS = ("images", "targets")
+    targets: np.ndarray
+
+
+def make_of_target(make, once, target, values):
+    """Exports a small network on the digits: `values(pixels, digits)`, float32 `[size, n]`."""
+
+    def build(folder):
+        raw = digits.read(Options("digits"))
+        splits = {
+            name: Targeted(split.images, None, values(split.images, split.labels))
+            for name, split in raw.splits.items()
+        }
+        measured = target.measured(splits["train"].targets)
+        writer.write(
+            dataclasses.replace(
+                raw, class_names=(), splits=splits, labels=("target",), target=measured
+            ),
+            str(folder),
+        )
+
+    data = once(f"data_{target.kind}", build)
+    layers = "--params=layers=[conv:8:3,batch_norm,relu,flatten]"
+    every = ["--model=convnet", layers, *DIGITS, f"--data_dir={data}"]
+    # The pixels; a convolution and six of batch norm; a layer of 8x8 pixels of 8 channels; three of
+    # the sigmoid, or two of mean and scale.
+    return make(target.kind, 8 * 8 * 8, 1 + 1 + 6 + 2 + 3, *every)
+
+
+@pytest.fixture(scope="session")
+def several_labels(make, once):
+    """A network that predicts several labels: whether a digit is odd, and whether above 4."""
+    target = Target("multilabel", ("odd", "large"))
+    return make_of_target(
+        make, once, target, lambda _, y: np.stack([y % 2, y > 4], axis=1).astype(np.float32)
+    )
+
+
+@pytest.fixture(scope="session")
+def numbers(make, once):
+    """A network that predicts numbers: the mean of the pixels, and the digit."""
+    target = Target("regression", ("ink", "digit"))
+    return make_of_target(
+        make, once, target, lambda x, y: np.stack([x.mean((1, 2, 3)), y], axis=1).astype(np.float32)
+    )
 
 
 @pytest.fixture(scope="session")

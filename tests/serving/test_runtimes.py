@@ -18,8 +18,10 @@ def load(name, exported, c_api):
 # TensorFlow Lite runs the CNN in test_recipes.py. ONNX Runtime converts in another process. Others
 # of TensorFlow start it again and match the C API, whose answers test_signatures.py compares.
 QUICK = {("Triton", "cnn"), ("OpenVINO", "cnn")}
+MODELS = ("cnn", "translator", "mobilenet", "keras_swish", "efficientnet")
+MODELS += ("several_labels", "numbers")
 NAMES = (*runtimes.TENSORFLOW_RUNTIMES, "TensorFlow Lite", "ONNX Runtime", "OpenVINO")
-CASES = [(name, model) for name in NAMES for model in ("cnn", "translator", "mobilenet")]
+CASES = [(name, model) for name in NAMES for model in MODELS]
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,11 @@ def strings(*values):
     return np.array(values, object)
 
 
+TARGETS = ["several_labels", "numbers"]
+ALL = [*ONE, slow("keras_swish"), slow("efficientnet"), *map(slow, TARGETS)]
+
+
+@pytest.mark.parametrize("exported", ALL, indirect=True)
 def test_all_signatures_match_predict(exported, c_api, assert_predicted, arithmetic):
     runtime = c_api(exported)
     for signature, inputs in exported.requests.items():
@@ -40,7 +45,7 @@ def test_all_signatures_match_predict(exported, c_api, assert_predicted, arithme
         assert answer.keys() >= exported.predictions.keys(), signature
         assert_predicted(exported, answer)
     rolled = {name: np.roll(values, 1, axis=0) for name, values in exported.predictions.items()}
-    for name in {"probabilities", "score"} & rolled.keys():
+    for name in {"probabilities", "score", "numbers"} & rolled.keys():
         numerics.assert_far(rolled[name], exported.predictions[name], **arithmetic(exported))
 
 

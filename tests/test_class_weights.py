@@ -132,6 +132,40 @@ def test_classes_of_a_custom_data_set_are_counted(flags, tmp_path, capsys):
     assert "of split 'train': a 0.372" in output
 
 
+SEVERAL = np.float32([[1, 1, 0]] * 30 + [[0, 1, 0]] * 12 + [[0, 0, 1]] * 6)
+PARTS = np.float32([[0.5, 0.5, 0]] * 24 + [[0, 0.75, 0.25]] * 24)
+
+
+def several_labels(data_dir):
+    arrays = {"image": IMAGES}, SEVERAL
+    properties = {"target": "multilabel", "num_classes": 3}
+    return ArrayPipeline("several", {"train": arrays, "test": arrays}, properties=properties)
+
+
+def soft_labels(data_dir):
+    arrays = {"image": IMAGES}, PARTS
+    properties = {"target": "soft_labels", "num_classes": 3}
+    return ArrayPipeline("soft", {"train": arrays, "test": arrays}, properties=properties)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "counts"), [("several_labels", (30, 42, 6)), ("soft_labels", (12, 30, 6))]
+)
+def test_classes_of_several_and_of_soft_labels_are_counted(
+    dataset, counts, flags, tmp_path, capsys
+):
+    given = [flag for flag in flags if not flag.startswith(("--dataset", "--data_dir"))]
+    _runner(run_cpu, *given)(
+        tmp_path,
+        *TRAIN,
+        f"--dataset=tests.test_class_weights:{dataset}",
+        "--params=class_weights=balanced",
+    )
+    weights = [sum(counts) / (3 * count) for count in counts]
+    shown = ", ".join(f"{name} {weight:.3g}" for name, weight in zip("012", weights))
+    assert f"class_weights=balanced of split 'train': {shown}" in capsys.readouterr().out
+
+
 def test_oversampling_trains_on_the_classes_equally_often(flags, tmp_path):
     data_dir = next(flag for flag in flags if flag.startswith("--data_dir=")).partition("=")[2]
     pipeline = RecordPipeline(dataset_info.load(data_dir, "imbalanced"))

@@ -27,7 +27,7 @@ def with_class_weights(
       prints: whether to print the weights.
 
     Raises:
-      UsageError: the examples of the split do not have one class each.
+      UsageError: the examples of the split do not have classes.
     """
     value = params.get("class_weights")
     if not isinstance(value, str) or not class_weights.needs_counts(value):
@@ -56,21 +56,27 @@ def check_oversample(value: str, pipeline: Pipeline, params: dict[str, Any]) -> 
 
 
 def _counts(pipeline, split, num_classes, value):
-    """Returns the number of examples of each class, int `[num_classes]`."""
+    """Returns the number of examples of each class, `[num_classes]`.
+
+    Of several labels, an example counts for each of its classes; of probabilities, by parts.
+    """
     histogram = pipeline.data.split(split).label_histogram
     if histogram:
         return histogram
     print(f"class_weights={value}: reading the labels of split '{split}' to count them", flush=True)
-    counts = np.zeros(num_classes, int)
+    counts = np.zeros(num_classes)
     for _, labels in pipeline.host_examples(split, _BATCH):
         labels = labels.get("label", ()) if isinstance(labels, dict) else labels
         labels = np.asarray(labels)
-        if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        if labels.ndim == 1 and labels.dtype.kind in "iu":
+            counts += np.bincount(labels, minlength=num_classes)
+        elif labels.shape[1:] == (num_classes,) and labels.dtype.kind == "f":
+            counts += labels.sum(axis=0, dtype=np.float64)  # several labels, probabilities
+        else:
             raise UsageError(
-                f"class_weights={value}: the examples of split '{split}' do not have one class "
-                "each. List the weights, such as class_weights=[1,5,2]"
+                f"class_weights={value}: the examples of split '{split}' do not have classes. List "
+                "the weights, such as class_weights=[1,5,2]"
             )
-        counts += np.bincount(labels, minlength=num_classes)
     return counts
 
 

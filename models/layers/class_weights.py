@@ -44,14 +44,14 @@ def needs_counts(value: str) -> bool:
     return value == _BALANCED or value.partition(":")[0] == _EFFECTIVE
 
 
-def from_counts(value: str, counts: Sequence[int]) -> str:
+def from_counts(value: str, counts: Sequence[float]) -> str:
     """Returns the value of `class_weights` that lists the weights of `balanced` or `effective`.
 
     Classes without examples have the weight 0 and do not count as classes.
 
     Args:
       value: `balanced` or `effective:B`.
-      counts: number of training examples of each class.
+      counts: number of training examples of each class; of probabilities, their sums.
     """
     counts = np.array(counts, np.float64)
     present = counts > 0

@@ -58,16 +58,6 @@ def make_batch(size):
     return images, np.arange(BATCH) % CLASSES
 
 
-def value_of(variable):
-    """Random values that keep the scale of activations; scales and shifts are not 0 or 1."""
-    shape = variable.shape.as_list()
-    random = np.random.default_rng([*variable.name.encode()])
-    if len(shape) < 2:
-        return np.exp(random.normal(0, 0.1, shape)).astype(variable.dtype.as_numpy_dtype)
-    fan_in = np.prod(shape[:-1])
-    return random.normal(0, (1 / fan_in) ** 0.5, shape)
-
-
 def ours(name, size, training):
     """Returns logits, and in training the variables after `STEPS` steps of gradient descent."""
     model = registry.find(f"keras:{name}")
@@ -80,7 +70,7 @@ def ours(name, size, training):
     optimizer = tf.compat.v1.train.GradientDescentOptimizer(RATE)
     step = optimizer.minimize(loss) if training else tf.no_op()
     with tf.compat.v1.Session() as session:
-        values = variable_values.assign_all(session, value_of)
+        values = variable_values.assign_all(session, variable_values.random_value)
         logits = session.run(outputs["logits"])
         variable_values.assign_all(session, lambda variable: values[variable.op.name])
         for _ in range(STEPS):

@@ -23,3 +23,13 @@ def assign_all(session: tf.compat.v1.Session, value_of: Callable) -> dict[str, n
     initial = {v.initializer.inputs[1]: values[v.op.name] for v in variables}
     session.run([variable.initializer for variable in variables], initial)
     return values
+
+
+def random_value(variable: tf.Variable) -> np.ndarray:
+    """Returns random values that keep the scale of activations; scales and shifts are about 1."""
+    shape = variable.shape.as_list()
+    random = np.random.default_rng([*variable.name.encode()])
+    if len(shape) < 2:
+        return np.exp(random.normal(0, 0.1, shape)).astype(variable.dtype.as_numpy_dtype)
+    fan_in = np.prod(shape[:-1])
+    return random.normal(0, (1 / fan_in) ** 0.5, shape)

@@ -15,9 +15,8 @@ from input_fns.core import serving
 from input_fns.core.target import Target
 from input_fns.image.sources import digits
 from models.layers import traced
-from tests import numerics
+from tests import numerics, variable_values
 from tests.marks import slow
-from tests.test_keras_networks import value_of
 from tools import keras_network, runtimes
 from tools.serving_equality import export_run
 
@@ -131,7 +130,8 @@ def efficientnet(make, once, digits_dir):
             tf.keras.backend.reset_uids()
             network = tf.keras.applications.EfficientNetB0(False, None, input_shape=(32, 32, 1))
             for variable in network.variables:
-                variable.assign(tf.cast(value_of(variable), variable.dtype))
+                value = variable_values.random_value(variable)
+                variable.assign(tf.cast(value, variable.dtype))
             for layer in network.layers:
                 layer.momentum = 0.0  # of batch norm: the moving averages are those of the images
             images = digits.read(Options("digits")).splits["train"].images[:100]

@@ -4,6 +4,8 @@ python run_cpu.py --flagfile=configs/digits.cfg --data_dir=data/digits --model_d
 python run_cpu.py --flagfile=runs/digits/flags.cfg --mode=predict
 """
 
+import contextlib
+import gc
 import sys
 
 from engine.cli import startup, supervisor, tensorflow_import
@@ -112,9 +114,9 @@ def build_input_fns(settings: RunSettings, state: TrainingState) -> modes.InputF
     )
 
 
-def main() -> None:
-    """Runs the mode that the flags select."""
-    runtime.prepare()
+@contextlib.contextmanager
+def opened():
+    """Yields the arguments of `modes.run` for the mode of the flags."""
     task = tf_config.from_environment(FLAGS.strategy == "multi_worker_mirrored")
     in_loops = task.alone and FLAGS.strategy == "none"
     settings, state = resolve_flags.resolve(task=task, in_loops=in_loops)
@@ -128,7 +130,15 @@ def main() -> None:
                 FLAGS.strategy, FLAGS.replicas, train.batch_size, train.accumulate_steps
             )
         estimator = build_estimator(settings, state, strategy_config)
-        modes.run(estimator, settings, state, build_input_fns(settings, state))
+        yield estimator, settings, state, build_input_fns(settings, state)
+
+
+def main() -> None:
+    """Runs the mode that the flags select."""
+    runtime.prepare()
+    with opened() as run:
+        gc.freeze()  # exclude imported modules from garbage collection
+        modes.run(*run)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,9 @@ python run_tpu.py --tpu=NAME --flagfile=configs/digits.cfg --data_dir=gs://... -
 python run_tpu.py --tpu=emulator --flagfile=configs/digits.cfg --data_dir=... --model_dir=...
 """
 
+import contextlib
 import functools
+import gc
 import sys
 
 from engine.cli import startup, supervisor, tensorflow_import
@@ -122,9 +124,9 @@ def build_input_fns(settings: RunSettings) -> modes.InputFns:
     )
 
 
-def main() -> None:
-    """Runs the mode that the flags select."""
-    runtime.prepare()
+@contextlib.contextmanager
+def opened():
+    """Yields the arguments of `modes.run` for the mode of the flags; a check exits instead."""
     tf_config.refuse_cluster()
     request = tpu_flags.request(
         FLAGS.mode, flags.paths(), flags.batch_sizes(), FLAGS.accumulate_steps, flags.evaluates()
@@ -144,7 +146,15 @@ def main() -> None:
         with state.lock:
             build = functools.partial(build_estimator, settings, state, tpu)
             estimator = tpu_embeddings.pair_with_host(settings, build)
-            modes.run(estimator, settings, state, build_input_fns(settings))
+            yield estimator, settings, state, build_input_fns(settings)
+
+
+def main() -> None:
+    """Runs the mode that the flags select."""
+    runtime.prepare()
+    with opened() as run:
+        gc.freeze()  # exclude imported modules from garbage collection
+        modes.run(*run)
 
 
 if __name__ == "__main__":

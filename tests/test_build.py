@@ -118,7 +118,9 @@ def test_every_test_file_has_a_target(targets):
 def test_the_binaries_are_the_programs(targets):
     binaries = {target["main"] for target in targets.values() if target["kind"] == "py_binary"}
     files = [path for path in python_files() if path.split("/")[0] not in (*PACKAGES, "tests")]
-    assert binaries == {path for path in files if '"__main__"' in (ROOT / path).read_text()}
+    assert binaries == {
+        path for path in files if '__name__ == "__main__"' in (ROOT / path).read_text()
+    }
 
 
 def test_every_dep_is_a_target(targets):

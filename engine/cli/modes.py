@@ -39,8 +39,8 @@ class InputFns:
 
 # A strategy would convert the model_fn with AutoGraph, which hides the origin of its errors.
 @tf.autograph.experimental.do_not_convert
-def run(estimator, settings: RunSettings, state: TrainingState, input_fns: InputFns) -> None:
-    """Runs `settings.mode`."""
+def run(estimator, settings: RunSettings, state: TrainingState, input_fns: InputFns) -> str | None:
+    """Runs `settings.mode`; returns the path of an export."""
     if settings.is_trained:
         print(
             f"{settings.model_dir} is already at step {settings.start_step} of --train_steps="
@@ -50,16 +50,15 @@ def run(estimator, settings: RunSettings, state: TrainingState, input_fns: Input
             skipped = settings.train.skipped_records
             results.complete(settings.model_dir, settings.start_step, skipped)
         if settings.mode == "train" or settings.task.in_cluster:
-            return
+            return None
     if settings.mode not in _MODES:
         raise UsageError(f"--mode={settings.mode} is only available in run_tpu.py")
     if settings.task.type == "ps":
         tf_config.serve_parameters(estimator.config, settings.train.steps)
-        return
-    gc.freeze()  # exclude imported modules from garbage collection
+        return None
     mode = _evaluate_cluster if settings.task.type == "evaluator" else _MODES[settings.mode]
     with run_errors.data_errors(settings), run_errors.checkpoint_errors(settings):
-        mode(estimator, settings, state, input_fns)
+        return mode(estimator, settings, state, input_fns)
 
 
 def train(estimator, settings, state, input_fns):
@@ -184,7 +183,7 @@ def predict(estimator, settings, state, input_fns):
 
 def _export(estimator, settings, state, input_fns):
     del state, input_fns
-    export.export_saved_model(estimator, settings, settings.checkpoint)
+    return export.export_saved_model(estimator, settings, settings.checkpoint)
 
 
 def _export_after_training(estimator, settings):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
+from collections.abc import Iterator
 
 import tensorflow as tf
 from absl import logging
+from tensorflow.python import tf2
+from tensorflow.python.eager import context
 from tensorflow.python.util import module_wrapper
 
 from common.errors import UsageError
@@ -34,6 +38,23 @@ def prepare() -> None:
         warnings.filterwarnings("ignore", "To make it possible to preserve tf.data", UserWarning)
     tf.compat.v1.disable_v2_behavior()
     tf.compat.v1.enable_resource_variables()
+
+
+@contextlib.contextmanager
+def tensorflow_1() -> Iterator[None]:
+    """Has the behaviour of `prepare`, and a new graph, in the `with`; then that of before."""
+    was_2 = tf2.enabled()
+    prepare()
+    try:
+        with tf.Graph().as_default():
+            yield
+    finally:
+        if was_2:
+            # `enable_v2_behavior` alone refuses to make a program eager that has used TensorFlow.
+            context.default_execution_mode = context.EAGER_MODE
+            if context.context_safe() is not None:
+                context.context()._thread_local_data.is_eager = True
+            tf.compat.v1.enable_v2_behavior()
 
 
 def _is_not_of_summaries(record):

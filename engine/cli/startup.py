@@ -59,44 +59,74 @@ def start(argv: list[str], doc: str, *flags_modules: str):
     """
     standard_streams.protect()
     _use_utf8()
+    quiet()
+    try:
+        check_environment()
+        flag_values = define_flags(*flags_modules)
+        if {"--help", "-h", "-help", "--helpfull", "--helpshort"} & set(argv):
+            print(doc.strip(), flag_values.get_help(include_special_flags=False), sep="\n\n")
+            sys.exit(0)
+        parse(flag_values, argv)
+    except UsageError as error:
+        _exit(error)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        # Ctrl-C while TensorFlow is imported exits without a traceback.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    return flag_values
+
+
+def quiet() -> None:
+    """Sets the environment of TensorFlow, before its import: log level, kernels, gs:// blocks."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # errors are raised as exceptions, too
     # Blocks of gs://. The default of 64 MB can be more than the share of a host.
     os.environ.setdefault("GCS_READ_CACHE_BLOCK_SIZE_MB", "4")
     # Google's API client warns about older Python versions.
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"google\.")
     cpu_kernels.prefer_onednn()
-    try:
-        check_environment()
-        _check_encoding(argv)
-        flagfiles.check(argv[1:])
-    except UsageError as error:
-        _exit(error)
+
+
+def define_flags(*modules: str):
+    """Imports modules that define flags; returns the `FLAGS` of the last, which holds all.
+
+    Raises:
+      UsageError: the program that imports them has a flag with the name of one.
+    """
     from absl import flags
 
     from common import strict_flags
 
-    try:
-        for name in flags_modules:
+    for name in modules:
+        try:
             flag_values = importlib.import_module(name).FLAGS
-            strict_flags.harden(flag_values, name, _TPU_PATH_FLAGS)
-        if {"--help", "-h", "-help", "--helpfull", "--helpshort"} & set(argv):
-            print(doc.strip(), flag_values.get_help(include_special_flags=False), sep="\n\n")
-            sys.exit(0)
+        except flags.DuplicateFlagError as error:
+            raise UsageError(f"this program has a flag of the same name: {error}") from error
+        strict_flags.harden(flag_values, name, _TPU_PATH_FLAGS)
+    return flag_values
+
+
+def parse(flag_values, argv: list[str]) -> None:
+    """Parses a command line, `argv[0]` is the name of the program.
+
+    Raises:
+      UsageError: an unknown flag, an invalid value, or a flagfile that cannot be read.
+    """
+    from absl import flags
+
+    _check_encoding(argv)
+    flagfiles.check(argv[1:])
+    try:
         mark_own(flag_values, argv[1:])
         unknown = flag_values([argv[0], *flagfiles.move_first(argv[1:])])[1:]
-        if unknown:
-            raise UsageError(f"unexpected argument '{unknown[0]}'. Flags are written --name=value")
     except flags.UnrecognizedFlagError as error:
-        _exit(error, [_unknown_flag(error, flag_values)])
-    except (flags.Error, UsageError) as error:
+        raise UsageError(_unknown_flag(error, flag_values)) from error
+    except flags.Error as error:
         # absl writes one line per flag.
-        _exit(error, ["; ".join(_FLAGS_PREFIX.sub("", line) for line in str(error).splitlines())])
+        lines = (_FLAGS_PREFIX.sub("", line) for line in str(error).splitlines())
+        raise UsageError("; ".join(lines)) from error
     except ValueError as error:  # --noFLAG=value
-        _exit(error)
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        # Ctrl-C while TensorFlow is imported exits without a traceback.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-    return flag_values
+        raise UsageError(str(error)) from error
+    if unknown:
+        raise UsageError(f"unexpected argument '{unknown[0]}'. Flags are written --name=value")
 
 
 def check(function: Callable[[], None]) -> None:

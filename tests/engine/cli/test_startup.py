@@ -137,7 +137,7 @@ def test_a_locale_without_utf8_restarts_python_in_utf8_mode(monkeypatch):
 
 def test_an_argument_that_is_not_utf8_is_rejected(capsys):
     with pytest.raises(SystemExit) as end:
-        startup.start(["run_cpu.py", "--data_dir=\udcff"], "")
+        startup.start(["run_cpu.py", "--data_dir=\udcff"], "", "engine.cli.flags")
     assert end.value.code == 2
     assert r"argument '--data_dir=\udcff' is not UTF-8" in capsys.readouterr().err
 

@@ -1,0 +1,171 @@
+"""The Python calls: results as objects, no state left, the same results as the programs."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from absl import flags
+
+import estimator_models as em
+from common.errors import RunError, UsageError
+from input_fns import DataError
+
+ROOT = pathlib.Path(__file__).parents[1]
+TINY = {
+    "dataset": "stripes",
+    "model": "mlp",
+    "params": {"hidden_units": [3], "learning_rate": 0.01},
+    "train_batch_size": 7,
+    "eval_batch_size": 7,
+    "predict_batch_size": 7,
+    "seed": 1,
+}
+
+
+@pytest.fixture(scope="module")
+def trained(data_dir, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("called") / "model"
+    return em.train(
+        None, data_dir=data_dir, model_dir=str(folder), train_steps=4, eval_split="test", **TINY
+    )
+
+
+def test_train_returns_the_metrics_of_its_last_evaluation(trained):
+    assert trained.step == 4
+    assert trained.checkpoint.endswith("model.ckpt-4")
+    assert 0 <= trained.metrics["test"]["accuracy"] <= 1
+    assert trained.export == ""
+
+
+def test_evaluate_uses_the_flags_of_the_training(trained):
+    found = em.evaluate(model_dir=trained.model_dir)
+    assert found["test"]["average_loss"] == trained.metrics["test"]["average_loss"]
+
+
+def test_predictions_are_those_of_the_file_and_can_be_read_twice(trained):
+    found = em.predict(model_dir=trained.model_dir)
+    lines = [json.loads(line) for line in pathlib.Path(found.path).read_text().splitlines()]
+    assert len(found) == len(lines)
+    assert [int(each["classes"]) for each in found] == [line["classes"] for line in lines]
+    first, again = iter(found), iter(found)
+    assert next(first).keys() == {"classes", "probabilities"}
+    for each, line in zip(again, lines):  # the other iterator has read a batch
+        np.testing.assert_allclose(each["probabilities"], line["probabilities"], rtol=1e-5)
+
+
+def test_export_returns_its_path(trained, tmp_path):
+    path = em.export(model_dir=trained.model_dir, export_dir=str(tmp_path), export_check=False)
+    assert pathlib.Path(path).parent == tmp_path
+    assert pathlib.Path(path, "saved_model.pb").exists()
+
+
+def test_prepare_data_returns_the_data_set(tmp_path):
+    data = em.prepare_data(dataset="digits", data_dir=str(tmp_path / "data"), shards=2)
+    assert data.splits["test"].num_examples == 359
+    assert data.num_classes == 10
+
+
+@pytest.mark.parametrize("is_parsed", [True, False])
+def test_no_flag_is_left(trained, is_parsed):
+    flags.FLAGS.unparse_flags()
+    if is_parsed:
+        flags.FLAGS.mark_as_parsed()
+        flags.FLAGS["train_steps"].value = 77
+        flags.FLAGS["model"].value = "m"
+    em.evaluate(model_dir=trained.model_dir)
+    assert flags.FLAGS.is_parsed() == is_parsed
+    assert flags.FLAGS["train_steps"].value == (77 if is_parsed else None)
+    assert flags.FLAGS["model"].value == ("m" if is_parsed else None)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        ({"train_stepps": 3}, UsageError, "Unknown command line flag 'train_stepps'. Did you mean"),
+        ({"train_steps": 0}, UsageError, "train_steps=0: 0 is not a positive integer"),
+        ({"params": {"depth": 3}}, UsageError, "'depth' is unknown"),
+        ({"tpu_topology": "1x2"}, UsageError, "tpu_topology is a flag of run_tpu.py"),
+        ({"max_restarts": 1}, UsageError, "max_restarts needs the command line"),
+        ({"mode": "eval"}, UsageError, "mode='eval': train takes"),
+        ({"train_split": "no"}, DataError, "'no'"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
+)
+def test_invalid_input_is_an_exception(call, error, message, data_dir, tmp_path):
+    given = {**TINY, "train_steps": 2, **call}
+    with pytest.raises(error, match=message):
+        em.train(None, data_dir=data_dir, model_dir=str(tmp_path / "model"), **given)
+    assert not (tmp_path / "model").exists()
+
+
+def test_an_unknown_recipe_is_named():
+    with pytest.raises(UsageError, match=r"'digit' is not a recipe\. Did you mean 'digits'"):
+        em.train("digit", model_dir="runs/digits")
+
+
+@pytest.mark.parametrize(
+    ("raised", "error", "message"),
+    [
+        (SystemExit(130), KeyboardInterrupt, None),
+        (SystemExit(143), RunError, "ended with status 143"),
+        (OSError(28, "No space left on device", "runs/x"), RunError, "No space left on device"),
+        (KeyError("a fault"), KeyError, "a fault"),
+    ],
+    ids=["Ctrl-C", "SIGTERM", "disk", "fault"],
+)
+def test_the_end_of_a_run_is_an_exception(raised, error, message):
+    with pytest.raises(error, match=message), em._errors():
+        raise raised
+
+
+@pytest.mark.slow
+def test_calls_equal_processes(data_dir, tmp_path):
+    # Each call follows others, with another batch size and wrapper.
+    calls = [
+        {"train_batch_size": 7},
+        {"train_batch_size": 14, "tpu": "emulator", "tpu_topology": "1x2"},
+        {"train_batch_size": 21},
+        {"train_batch_size": 7},
+    ]
+    given = {**TINY, "data_dir": data_dir, "train_steps": 3, "eval_split": "test"}
+    given.update(eval_batch_size=14, predict_batch_size=14)
+    for number, call in enumerate(calls):
+        found = em.train(None, model_dir=str(tmp_path / f"call{number}"), **{**given, **call})
+        program = "run_tpu.py" if "tpu" in call else "run_cpu.py"
+        folder = tmp_path / f"process{number}"
+        arguments = em._arguments({**given, **call, "model_dir": str(folder)})
+        subprocess.run([sys.executable, program, *arguments], cwd=ROOT, check=True)
+        section = json.loads((folder / "result_3.json").read_text())["eval"]
+        assert found.metrics["test"]["average_loss"] == section["average_loss"]
+
+
+@pytest.mark.slow
+def test_the_page_runs_in_an_eager_program(tmp_path):
+    page = (ROOT / "docs" / "python.md").read_text()
+    code = page.partition("```python\n")[2].partition("```")[0]
+    program = tmp_path / "program.py"  # prepares data in processes, without a guard
+    program.write_text(
+        "import tensorflow as tf\n"
+        "x = tf.Variable(1.0)\n"
+        f"{code}\n"
+        "assert tf.executing_eagerly()\n"
+        "x.assign_add(2.0)\n"
+        "assert float(tf.function(lambda: x + 1)()) == 4\n"
+        "network = tf.keras.Sequential([tf.keras.layers.Dense(1)])\n"
+        "network.compile('sgd', 'mse')\n"
+        "network.fit(tf.ones([3, 2]), tf.ones([3, 1]), verbose=0)\n"
+        "print('path', path)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(program)],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "path runs/digits/export/" in done.stdout

@@ -175,13 +175,17 @@ def predict(settings: RunSettings, features, params) -> tuple[dict[str, Any], di
     """
     model = settings.model
 
-    def predict_fn(features):
+    def predict_fn(features, model=model):
         outputs = decode(model, features, params, is_portable=True)
         return model.predictions(features, outputs, params)
 
     predictions = predict_fn(nest(features))  # the inputs of a SavedModel are flat
+    others = {
+        name: functools.partial(predict_fn, model=model.predicting(name))
+        for name in model.other_predictions
+    }
     export_outputs = signatures.export_outputs(
-        flatten(features), predictions, predict_fn, settings.pipeline, settings.export.top_k
+        flatten(features), predictions, predict_fn, settings.pipeline, settings.export.top_k, others
     )
     if settings.checkpoint:
         verify.check_variables(settings.checkpoint, params, training=False)

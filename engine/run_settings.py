@@ -115,6 +115,13 @@ class RunSettings:
         return self.pipeline.data
 
     @property
+    def signatures(self) -> list[str]:
+        """Names of the signatures of an export, besides that of TensorFlow Serving's Classify."""
+        known = {"", *self.model.other_predictions}
+        receivers = self.pipeline.receivers().items()
+        return [name for name, receiver in receivers if receiver.predictions in known]
+
+    @property
     def is_training(self) -> bool:
         """Whether this run trains."""
         return self.mode in ("train", "train_and_eval")

@@ -46,6 +46,21 @@ class Loss(NamedTuple):
     variables: str = ".*"
 
 
+class OtherPredictions(NamedTuple):
+    """Predictions that a model offers besides those of its task, such as embeddings.
+
+    `--predictions=NAME` selects them for prediction and export. They need the variables that
+    `decode` creates only, so a checkpoint without the head of the task will do.
+
+    Attributes:
+      decode: `(features, params) -> outputs`, as that of `Model`.
+      predictions: `(features, outputs, params) -> {name: [batch, ...]}`, as that of `Model`.
+    """
+
+    decode: Callable[[Tensors, Params], Tensors]
+    predictions: Callable[[Tensors, Tensors, Params], Tensors]
+
+
 @dataclasses.dataclass(frozen=True)
 class TrainStep:
     """The graph of a training step, of the engine or of `Model.train_step`."""
@@ -310,6 +325,8 @@ class Model:
         `features` include `train_inputs`. Return `tools.finish(outputs)`. An evaluation uses
         `inference` and `losses` as without it. None: one update by the gradients of `losses`.
         Without gradient accumulation, lazy and TPU embeddings, and per-layer learning rates.
+      other_predictions: `{name: OtherPredictions}`; an export has a signature for each that the
+        data set has a serving input receiver for.
       features: names of the features that training and evaluation need; () checks nothing.
       labels: names of the labels that they need, "label" for the class; () checks nothing.
       dataset_properties: names of data set properties that become hyperparameters, such as
@@ -348,6 +365,7 @@ class Model:
     mean_outputs: Callable[[Tensors, Params], Tensors] | None = None
     train_inputs: tuple[str, ...] = ()
     train_step: Callable[[Tensors, Any, Params, TrainTools], TrainStep] | None = None
+    other_predictions: Mapping[str, OtherPredictions] = dataclasses.field(default_factory=dict)
 
     def __new__(cls, *args, **kwargs):
         """Checks the names of the arguments."""
@@ -380,3 +398,26 @@ class Model:
                     f"model '{self.name}': {field.name}{signature} must take {len(needed)} "
                     "argument(s). See docs/own_model.md"
                 ) from error
+
+    def predicting(self, name: str) -> Model:
+        """Returns this model with `other_predictions[name]` as its predictions, "": with its own.
+
+        Raises:
+          ModelError: it has none of this name.
+        """
+        if not name:
+            return self
+        if name not in self.other_predictions:
+            known = ", ".join(self.other_predictions) or "none"
+            raise ModelError(
+                f"--predictions={name}: model '{self.name}' has other predictions: {known}. "
+                "Remove the flag for those of its task"
+            )
+        decode, predictions = self.other_predictions[name]
+        return dataclasses.replace(
+            self,
+            decode=decode,
+            predictions=predictions,
+            host_metrics=lambda *_: (),
+            reports=lambda *_: (),
+        )

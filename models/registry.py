@@ -33,6 +33,7 @@ MODELS = {
     "bert_regressor": "models.text.bert_regressor:MODEL",
     "bert_token_classifier": "models.text.bert_token_classifier:MODEL",
     "bert_squad": "models.text.bert_squad:MODEL",
+    "bert_embedder": "models.text.bert_embedder:MODEL",
 }
 
 # `--model=KIND:REST` is the model that this function makes of REST.

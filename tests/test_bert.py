@@ -114,12 +114,20 @@ def test_texts_without_labels_are_not_evaluated(run_classifier, unlabelled, tmp_
     assert not (tmp_path / "model").exists()
 
 
-def test_a_file_of_texts_is_no_input(run_classifier, tmp_path):
+def test_a_table_is_no_input(run_classifier, tmp_path):
     (tmp_path / "new.tsv").write_text("sentence\ngood\n")
-    with pytest.raises(
-        UsageError, match=r"new\.tsv needs a data set of images.* Prepare the examples"
-    ):
+    with pytest.raises(DataError, match=r"new\.tsv is a table, .* Prepare the examples"):
         run_classifier(tmp_path / "model", "--mode=predict", f"--input={tmp_path}/new.tsv")
+
+
+def test_a_file_of_texts_is_predicted(run_classifier, classifier, predictions, tmp_path):
+    texts = [text for text, _ in bert_data.sentences(41, seed=2)]
+    (tmp_path / "new.txt").write_text("\n".join(texts))
+    path = tmp_path / "predictions.jsonl"
+    files = (f"--input={tmp_path}/new.txt", f"--predict_output={path}")
+    run_classifier(classifier, "--mode=predict", *files)
+    found = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [row["class_names"] for row in found] == [row["class_names"] for row in predictions]
 
 
 def test_static_padding_gives_the_same_predictions(

@@ -262,6 +262,12 @@ def write_texts(folder):
         (folder / "GLUE" / "SST-2" / f"{split}.tsv").write_text(table)
     rows = [f"film {i},{sentence},{i % 5}" for i, sentence in enumerate(sentences)]
     (folder / "reviews" / "train.csv").write_text("\n".join(["title,review,stars", *rows]))
+    (folder / "sentences.txt").write_text("\n".join(sentences))
+    (folder / "pairs").mkdir()
+    rows = [f"{i % 6}\t{a}\t{b}" for i, (a, b) in enumerate(zip(sentences, sentences[::-1]))]
+    for split in ("train", "dev"):
+        table = "\n".join(["score\tsentence1\tsentence2", *rows])
+        (folder / "pairs" / f"{split}.tsv").write_text(table)
     (folder / "new.csv").write_text("\n".join(["review", *sentences[:3]]))
     (folder / "wiki" / "a.txt").write_text("\n\n".join([*sentences, "\n".join(sentences)]))
 

@@ -54,7 +54,9 @@ def export_run(export_dir: str, *arguments: str) -> Exported:
     predictions = export_check.predict_batch(estimator, settings, settings.checkpoint)
     path = export.export_saved_model(estimator, settings, settings.checkpoint)
     count = len(next(iter(predictions.values())))
-    requests = serving.first_requests(settings.pipeline, settings.evaluation.split, count)
+    requests = serving.first_requests(
+        settings.pipeline, settings.evaluation.split, count, settings.signatures
+    )
     return Exported(path, requests, predictions)
 
 

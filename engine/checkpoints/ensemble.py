@@ -67,4 +67,5 @@ def model_of(model: Model, params: dict[str, Any], count: int) -> tuple[Model, d
         return model.mean_outputs(stacked, params)
 
     # The pattern of frozen variables is for names without a member.
-    return dataclasses.replace(model, inference=inference), {**params, "trainable": ".*"}
+    mean = dataclasses.replace(model, inference=inference, other_predictions={})
+    return mean, {**params, "trainable": ".*"}

@@ -193,10 +193,16 @@ flags.DEFINE_string(
     "checkpoints), a path, or ensemble:A,B,... (mean prediction of several of these).",
 )
 flags.DEFINE_string(
+    "predictions",
+    "",
+    "For predict and export: predictions of the model besides those of its task, such as "
+    "embeddings of BERT. Checkpoints without the head of the task will do.",
+)
+flags.DEFINE_string(
     "input",
     "",
     "For predict, instead of eval_split: an image or WAV file, a folder of them, or a text file "
-    "with one sentence per line.",
+    "with one sentence or text per line.",
 )
 flags.DEFINE_string(
     "predict_output",

@@ -19,6 +19,7 @@ from engine.checkpoints import (
     find,
     metric_direction,
     recovery,
+    released,
     trained_on,
     warm_start,
 )
@@ -62,6 +63,7 @@ from engine.train import host_loop, own_step, tpu_embeddings
 from input_fns import kinds
 from input_fns.core import data_service, predictions, repair
 from models import registry
+from models.model import ModelError
 
 _SINGLE_PROCESS = Task()
 # A comment of flags.cfg, before the seed that a run without --seed has drawn.
@@ -122,6 +124,8 @@ def resolve(
 
 def _resolve(iterations_per_loop, use_tpu, task, lock):
     model = registry.find(FLAGS.model)
+    if FLAGS.mode in ("predict", "export"):
+        model = model.predicting(FLAGS.predictions)
     is_training = FLAGS.mode in TRAINING_MODES
     splits = splits_read(is_evaluator=task.type == "evaluator")
     requested = None
@@ -155,7 +159,7 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
     best_metric, best_direction = _best_metric(model, params, pipeline)
     lock.lock_existing()
     members = _members()
-    checkpoint = None if members else _checkpoint(is_training, task)
+    checkpoint = None if members else _checkpoint(is_training, task, model, params, pipeline)
     for path in members or filter(None, [checkpoint]):
         trained_on.check(path, FLAGS.model_dir, pipeline)
     if members:
@@ -381,7 +385,7 @@ def _members():
     return [find.find_checkpoint(FLAGS.model_dir, part) for part in parts]
 
 
-def _checkpoint(is_training, task):
+def _checkpoint(is_training, task, model, params, pipeline):
     if is_training and task.is_chief:
         return recovery.recover(FLAGS.model_dir, FLAGS.keep_checkpoint_max)
     if is_training and task.type == "worker":
@@ -390,6 +394,9 @@ def _checkpoint(is_training, task):
         return None  # evaluators wait for a checkpoint, parameter servers get values from the chief
     if FLAGS.mode in ("continuous_eval", "check"):
         return None  # continuous_eval waits for a checkpoint, check needs none
+    if found := released.find(FLAGS.checkpoint):
+        _check_files_beside("checkpoint", found, ".*", model, params, pipeline)
+        return released.add_step(found, FLAGS.model_dir)
     return find.find_checkpoint(FLAGS.model_dir, FLAGS.checkpoint)
 
 
@@ -414,8 +421,17 @@ def _warm_start(is_training, checkpoint, model, params, pipeline):
         print(f"--warm_start_from is ignored: training resumes from {checkpoint}")
         return None
     found = warm_start.find_checkpoint(FLAGS.warm_start_from)
-    model.check_warm_start(found, FLAGS.warm_start_include, params, pipeline)
+    include = FLAGS.warm_start_include
+    _check_files_beside("warm_start_from", found, include, model, params, pipeline)
     return found
+
+
+def _check_files_beside(flag, checkpoint, include, model, params, pipeline):
+    """Raises `ModelError` if files beside a checkpoint contradict the run; see `Model`."""
+    try:
+        model.check_warm_start(checkpoint, include, params, pipeline)
+    except ModelError as error:
+        raise ModelError(f"--{flag}: {error}") from error
 
 
 def _train_steps(dataset):

@@ -25,6 +25,7 @@ _BUILDS_TRAINING = (*TRAINING_MODES, "check")
 _NEEDS_MODE = {
     "checkpoint": ("eval", "predict", "export"),
     "early_stop_evals": BEST_METRIC_MODES,
+    "predictions": ("predict", "export"),
     "max_eval_examples": ("eval", *BEST_METRIC_MODES),
     "skip_bad_records": _BUILDS_TRAINING,
     "check_report": ("check",),

@@ -78,7 +78,9 @@ def command_line(pipeline, path: str) -> str:
 
 
 def _write(estimator, settings, checkpoint, staging):
-    requests = serving.first_requests(settings.pipeline, settings.evaluation.split, _NUM_SAMPLES)
+    requests = serving.first_requests(
+        settings.pipeline, settings.evaluation.split, _NUM_SAMPLES, settings.signatures
+    )
     with tempfile.TemporaryDirectory() as folder:
         path = estimator.export_saved_model(
             staging,

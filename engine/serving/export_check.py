@@ -63,7 +63,9 @@ def check(estimator, settings, checkpoint: str, path: str) -> Report:
         return Report()
     predictions = predict_batch(estimator, settings, checkpoint)
     count = len(next(iter(predictions.values())))
-    requests = serving.first_requests(settings.pipeline, settings.evaluation.split, count)
+    requests = serving.first_requests(
+        settings.pipeline, settings.evaluation.split, count, settings.signatures
+    )
     expected = dict.fromkeys(requests, predictions)
     if serving.CLASSIFY in model_card.signature_names(path):
         requests[serving.CLASSIFY] = {"inputs": requests[serving.TF_EXAMPLE][serving.EXAMPLES]}

@@ -71,7 +71,7 @@ def _python_path():
 def serve(path: str, folder: str) -> None:
     """Runs the requests in `folder` through the SavedModel at `path`; runs in the new process."""
     requests = load_arrays(os.path.join(folder, _REQUESTS))
-    if serving.TEXT in requests:
+    if {serving.TEXT, serving.EMBED_TEXT} & requests.keys():
         import tensorflow_text  # noqa: F401 registers its ops
     answers = {}
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:

@@ -7,6 +7,8 @@ for JPEG or text (TensorFlow Lite, ONNX) can load the raw signature.
 from __future__ import annotations
 
 import re
+import types
+from collections.abc import Mapping
 
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
@@ -15,6 +17,7 @@ from common.errors import UsageError
 from input_fns.core import serving
 from input_fns.dataset_info import flatten
 
+_NO_OTHERS: Mapping = types.MappingProxyType({})
 _CONVOLUTIONS = ("Conv2D", "DepthwiseConv2dNative", "Conv2DBackpropInput", "Conv3D")
 
 
@@ -49,13 +52,14 @@ def serving_input_receiver_fn(pipeline):
             tf.compat.v1.add_to_collection(
                 tf.compat.v1.GraphKeys.ASSET_FILEPATHS, tf.constant(path)
             )
+        receivers = pipeline.receivers().values()
+        specs = {name: spec for receiver in receivers for name, spec in receiver.inputs.items()}
         with tf.name_scope("inputs"):  # a variable may have the name of a feature
             placeholders = {
                 name: tf.compat.v1.placeholder(
                     spec.dtype, spec.shape, re.sub(r"[^A-Za-z0-9_./-]", "_", name)
                 )
-                for receiver in pipeline.receivers().values()
-                for name, spec in receiver.inputs.items()
+                for name, spec in specs.items()
             }
         # Placeholders of a SavedModel accept any shape: check it.
         features = {
@@ -68,7 +72,7 @@ def serving_input_receiver_fn(pipeline):
     return receiver_fn
 
 
-def export_outputs(features, predictions, predict, pipeline, top_k: int):
+def export_outputs(features, predictions, predict, pipeline, top_k: int, others=_NO_OTHERS):
     """Returns the signatures of all receivers whose inputs are in `features`.
 
     In an export these are all receivers; in `Estimator.predict` only the raw one, which adds
@@ -81,6 +85,7 @@ def export_outputs(features, predictions, predict, pipeline, top_k: int):
       predict: function from features to predictions.
       pipeline: the input pipeline.
       top_k: see `serving.class_outputs`.
+      others: `{name: function from features to predictions}` of `Model.other_predictions`.
 
     Returns:
       `{signature: tf.estimator.export.ExportOutput}`: a Predict signature for each receiver and,
@@ -100,13 +105,22 @@ def export_outputs(features, predictions, predict, pipeline, top_k: int):
     for name, receiver in receivers.items():
         if not receiver.inputs.keys() <= features.keys():
             continue
+        inputs = {key: features[key] for key in receiver.inputs}
         if name == serving.RAW:
             own_features, own_predictions = features, predictions
+        elif receiver.predictions and not (
+            receiver.predictions in others and all(map(_request, inputs.values()))
+        ):
+            continue
         else:
             with tf.compat.v1.variable_scope(tf.compat.v1.get_variable_scope(), reuse=True):
-                inputs = {key: features[key] for key in receiver.inputs}
                 own_features = serving.checked(receiver.features(inputs), receiver.limits)
-                own_predictions = _predict_with_padding(predict, own_features, pipeline.features)
+                if receiver.predictions:
+                    own_predictions = others[receiver.predictions](own_features)
+                else:
+                    own_predictions = _predict_with_padding(
+                        predict, own_features, pipeline.features
+                    )
         outputs = receiver.outputs(own_predictions, own_features)
         signatures[name] = _Predict(list(receiver.inputs), outputs)
         if name == serving.TF_EXAMPLE and "probabilities" in outputs:
@@ -128,16 +142,23 @@ def _refuse_empty_batch(features):
     if not any(op.type in _CONVOLUTIONS for op in graph.get_operations()):
         return
     for name, tensor in features.items():
-        op = tensor.op
-        while op.type == "Identity":
-            op = op.inputs[0].op
-        if op.type != "EnsureShape" or op.inputs[0].op.type != "Placeholder":
+        op = _request(tensor)
+        if op is None:
             continue
         problem = f"{name}: an empty batch. Send at least one example, or use another signature"
         batch_size = tf.shape(op.inputs[0])[0]
         # The network exists already.
         # A group uses the assertion; TensorFlow prints an error for one that only controls.
         op._add_control_input(tf.group(tf.debugging.Assert(batch_size > 0, [problem])))
+
+
+def _request(tensor):
+    """Returns the EnsureShape op of a feature of `serving_input_receiver_fn`; None of others."""
+    op = tensor.op
+    while op.type == "Identity":
+        op = op.inputs[0].op
+    is_request = op.type == "EnsureShape" and op.inputs[0].op.type == "Placeholder"
+    return op if is_request else None
 
 
 def _predict_with_padding(predict, features, names):

@@ -73,7 +73,7 @@ def run(function, features, params, training, is_portable=False):
         have no kernels of `models.layers.fusion`.
 
     Raises:
-      UsageError: no variable matches `params["trainable"]`.
+      UsageError: no variable of training matches `params["trainable"]`.
     """
     with contextlib.ExitStack() as stack:
         if params.get("precision") == "bfloat16":
@@ -85,11 +85,11 @@ def run(function, features, params, training, is_portable=False):
         features, activations = tpu_embeddings.split_activations(features)
         stack.enter_context(embedding_table.scope(activations=activations))
         outputs = function(features, params, training)
-    _freeze(params["trainable"])
+    _freeze(params["trainable"], training)
     return tf.nest.map_structure(_as_float32, outputs)
 
 
-def _freeze(pattern):
+def _freeze(pattern, training):
     variables = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.TRAINABLE_VARIABLES)
     # `tpu_embeddings.check` does not allow to freeze TPU embeddings.
     dummies = tpu_embeddings.dummy_names()
@@ -100,7 +100,8 @@ def _freeze(pattern):
     ]
     if not variables:
         raise ModelError("inference: the model has no trainable variable")
-    if len(kept) == len(dummies):
+    # Predictions without the head, such as embeddings, may have frozen variables only.
+    if training and len(kept) == len(dummies):
         raise UsageError(
             f"trainable={pattern} matches no variable. The last variable of the model is "
             f"{variables[-1].op.name}"

@@ -150,7 +150,7 @@ def examples_of(pipeline: Any, split: str, path: str) -> Examples:
     module, _, attribute = getattr(pipeline, "file_examples", "").partition(":")
     if not module:
         raise UsageError(
-            f"--input={path} needs a data set of images, audio or sentences, unlike "
+            f"--input={path} needs a data set of images, audio or plain texts, unlike "
             f"{pipeline.data.name}. Prepare the examples with prepare_data.py, without labels, and "
             "predict their split with --data_dir and --eval_split"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Callable
 
 import numpy as np
@@ -20,6 +20,8 @@ TF_EXAMPLE = "tf_example"
 CLASSIFY = "classify"
 TEXT = "text"
 AUDIO_BYTES = "audio_bytes"
+EMBED = "embed"
+EMBED_TEXT = "embed_text"
 
 EXAMPLES = "examples"
 
@@ -37,6 +39,8 @@ class Receiver:
       outputs: function from predictions and these features to the outputs of the signature.
       requests: `(split, count) -> {name: array [count, ...]}`, the first examples of a split.
       limits: `{feature of the model: (lowest, limit)}`; see `checked`.
+      predictions: name of the `Model.other_predictions` that the signature returns, which an export
+        lacks if the model does; "": those of the run.
     """
 
     inputs: dict[str, tf.TensorSpec]
@@ -44,12 +48,24 @@ class Receiver:
     outputs: Callable[[dict[str, tf.Tensor], dict[str, tf.Tensor]], dict[str, tf.Tensor]]
     requests: Callable[[str, int], dict[str, np.ndarray]]
     limits: Mapping[str, tuple] = dataclasses.field(default_factory=dict)
+    predictions: str = ""
 
 
-def first_requests(pipeline, split: str, count: int) -> dict[str, dict[str, np.ndarray]]:
-    """Returns requests for the first examples of a split, `{signature: {input: array}}`."""
+def first_requests(
+    pipeline, split: str, count: int, signatures: Collection[str]
+) -> dict[str, dict[str, np.ndarray]]:
+    """Returns requests for the first examples of a split, `{signature: {input: array}}`.
+
+    Args:
+      pipeline: has the serving input receivers.
+      split: name of the split.
+      count: number of examples.
+      signatures: names of the signatures of the SavedModel.
+    """
     receivers = pipeline.receivers().items()
-    return {name: receiver.requests(split, count) for name, receiver in receivers}
+    return {
+        name: receiver.requests(split, count) for name, receiver in receivers if name in signatures
+    }
 
 
 def checked(features: dict[str, tf.Tensor], limits: Mapping[str, tuple]) -> dict[str, tf.Tensor]:

@@ -101,7 +101,7 @@ class SquadPipeline(TokenPipeline):
 
     def receivers(self, top_k: int = 0) -> dict[str, serving.Receiver]:
         """Returns the serving input receivers, with one for text if `serves_text`."""
-        receivers = RecordPipeline.receivers(self, top_k)
+        receivers = {**RecordPipeline.receivers(self, top_k), **self._embedding_receivers()}
         if self.serves_text:
             receivers[serving.TEXT] = serving.Receiver(
                 serving.string_inputs("question", "context"),
@@ -123,6 +123,11 @@ class SquadPipeline(TokenPipeline):
     def _answers(self, predictions, features):
         from input_fns.text import squad_text_ops
 
+        if "answer_score" not in predictions:
+            raise DataError(
+                "--export_text: other predictions than answers need no signature for questions. "
+                "Remove --export_text"
+            )
         has_impossible = bool(self.data.properties.get("has_impossible"))
         return squad_text_ops.answers(predictions, features, has_impossible)
 

@@ -22,11 +22,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from input_fns.core import caching, records, serving
+from input_fns.core.predictions import RowWriter
 from input_fns.core.records import no_autograph
 from input_fns.dataset_info import DatasetInfo, Feature
 from input_fns.record_pipeline import RecordPipeline
@@ -132,12 +134,22 @@ class TokenPipeline(RecordPipeline):
             labels = ({"tag_ids": cut(labels[0]["tag_ids"])},)
         return (features, *labels) if labels else features
 
-    def receivers(self, top_k: int = 0) -> dict[str, serving.Receiver]:
-        """Returns the serving input receivers by signature, with one for text if `serves_text`.
+    @property
+    def file_examples(self) -> str:
+        """Reader of the texts of `--input`, for tasks that read plain texts."""
+        is_plain = self.data.kind.task in ("classification", "regression")
+        return "input_fns.text.sources.text_lines:read" if is_plain else ""
 
-        Its inputs are string `[batch]`, `text` and for pairs `text_pair`.
+    def prediction_writer(self, examples):
+        """Returns the writer of classes, scores, tags, or embeddings of tokens."""
+        return TokenWriter(self, examples)
+
+    def receivers(self, top_k: int = 0) -> dict[str, serving.Receiver]:
+        """Returns the serving input receivers by signature, with those of text if `serves_text`.
+
+        Their inputs are string `[batch]`, `text` and for pairs `text_pair`; of "embed_text" `text`.
         """
-        receivers = RecordPipeline.receivers(self, top_k)
+        receivers = {**RecordPipeline.receivers(self, top_k), **self._embedding_receivers()}
         if self.serves_text:
             names = ("text", "text_pair")[: 1 + self.data.kind.has_pairs]
             receivers[serving.TEXT] = serving.Receiver(
@@ -148,11 +160,39 @@ class TokenPipeline(RecordPipeline):
             )
         return receivers
 
-    def _features_from_text(self, texts):
+    def _embedding_receivers(self):
+        """Returns the receivers of embeddings, of ids and, if `serves_text`, of text."""
+
+        def outputs(predictions, features):
+            del features
+            return predictions
+
+        names = ("input_ids", "input_mask", "segment_ids")
+        inputs = serving.raw_inputs({name: self.features[name] for name in names})
+
+        def first_rows(split, count):
+            first = self._first_features(split, count)
+            return {name: first[name] for name in names}
+
+        found = {serving.EMBED: serving.Receiver(inputs, dict, outputs, first_rows)}
+        if self.serves_text:
+            found[serving.EMBED_TEXT] = serving.Receiver(
+                serving.string_inputs("text"),
+                lambda inputs: self._features_from_text([inputs["text"]], with_places=True),
+                outputs,
+                lambda split, count: {"text": next(TokenPipeline._first_texts(self, split, count))},
+            )
+        return {
+            name: dataclasses.replace(receiver, predictions="embeddings")
+            for name, receiver in found.items()
+        }
+
+    def _features_from_text(self, texts, with_places=False):
         from input_fns.text import wordpiece_ops  # TensorFlow Text is an optional dependency
 
         kind = self.data.kind
-        return wordpiece_ops.to_rows(texts, self.tokenizer, kind.max_length, kind.truncate)
+        to_rows = wordpiece_ops.to_rows_with_places if with_places else wordpiece_ops.to_rows
+        return to_rows(texts, self.tokenizer, kind.max_length, kind.truncate)
 
     def _first_texts(self, split, count):
         """Returns the first and the second texts of the first examples, objects `[count]`."""
@@ -165,6 +205,39 @@ class TokenPipeline(RecordPipeline):
                 self.tokenizer.decode(ids[row]) for ids, row in zip(features["input_ids"], kept)
             ]
             yield np.array([text.encode() for text in texts], object)
+
+
+class TokenWriter(RowWriter):
+    """Writes embeddings of tokens without padding, with the tokens; other predictions as they are.
+
+    Tokens of the texts of `--input` have their places, "token_starts" and "token_ends", in code
+    points; [CLS] and [SEP] have 0 and 0.
+    """
+
+    def __init__(self, pipeline: TokenPipeline, examples: Any):
+        """Takes the pipeline and `core.predictions.Examples`, those of `--input` with `places`."""
+        super().__init__(pipeline.data.all_class_names)
+        self._pipeline, self._places = pipeline, getattr(examples, "places", None)
+        self._count = 0
+
+    def columns(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Returns the columns of a batch, with the places of tokens; see `RowWriter`."""
+        if "token_embeddings" in batch and self._places is not None:
+            size = len(batch["num_tokens"])
+            starts, ends = (x[self._count : self._count + size] for x in self._places)
+            self._count += size
+            batch = {**batch, "token_starts": starts, "token_ends": ends}
+        return super().columns(batch)
+
+    def line(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Returns the values of a line; see `RowWriter`."""
+        if "token_embeddings" in row:
+            row, num_tokens = dict(row), row["num_tokens"]
+            for name in ("token_embeddings", "token_ids", "token_starts", "token_ends"):
+                if name in row:
+                    row[name] = row[name][:num_tokens]
+            row["tokens"] = [self._pipeline.tokenizer.pieces[i] for i in row["token_ids"]]
+        return super().line(row)
 
 
 def _num_tokens(features, *labels):

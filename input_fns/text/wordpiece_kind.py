@@ -108,7 +108,7 @@ class WordPiece(Kind):
     name = "wordpiece"
     content = "is text"
     side_names = ("vocab.txt", "questions-*.json")
-    model_fields = ("vocab_size", "max_length")
+    model_fields = ("vocab_size", "max_length", "has_pairs")
     flags = ("export_text", "group_by_length")
 
     def check(self, data):

@@ -139,6 +139,11 @@ def to_rows(texts, vocabulary: WordPieceTokenizer, max_length: int, truncate: st
     tokenizer = GraphTokenizer(vocabulary)
     tokens = [tokenizer.tokenize(text) for text in texts]
     segments = _truncated(tokens, max_length - 1 - len(texts), truncate)
+    return _rows_of(segments, vocabulary, max_length)
+
+
+def _rows_of(segments, vocabulary, max_length):
+    """Returns the features of ragged `[batch, tokens]`, one or two that fit."""
     ids, segment_ids = tensorflow_text.combine_segments(
         segments, vocabulary.cls_id, vocabulary.sep_id
     )
@@ -149,6 +154,33 @@ def to_rows(texts, vocabulary: WordPieceTokenizer, max_length: int, truncate: st
         "input_mask": mask,
         "segment_ids": segment_ids.to_tensor(0, shape=[None, max_length]),
     }
+
+
+def to_rows_with_places(
+    texts, vocabulary: WordPieceTokenizer, max_length: int, truncate: str = TRUNCATE[0]
+):
+    """Returns the features of texts, and the places of their tokens; see `to_rows`.
+
+    Args:
+      texts: one string `[batch]`, UTF-8.
+      vocabulary: see `to_rows`.
+      max_length: see `to_rows`.
+      truncate: see `to_rows`.
+
+    Returns:
+      Those of `to_rows`; `token_starts` and `token_ends`, int32 `[batch, max_length]`: the code
+      point of the text where a token starts, and that after it; 0 for [CLS], [SEP] and padding.
+    """
+    (text,) = texts
+    tokenizer = GraphTokenizer(vocabulary)
+    tokens = tokenizer.tokenize_with_places(valid_utf8(text))
+    kept = [_truncated([part], max_length - 2, truncate)[0] for part in tokens]
+    places = [
+        tf.pad(tf.cast(part, tf.int32).to_tensor(shape=[None, max_length - 1]), [[0, 0], [1, 0]])
+        for part in kept[1:]
+    ]
+    features = _rows_of(kept[:1], vocabulary, max_length)
+    return {**features, "token_starts": places[0], "token_ends": places[1]}
 
 
 def _truncated(segments, limit, truncate):

@@ -20,7 +20,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from common.params import Ints
-from models.layers import device, embedding_table
+from models.layers import embedding_table, in_batch_softmax
 from models.layers.dropout import dropout
 from models.layers.embedding_table import EmbeddingTable, lookup
 from models.model import (
@@ -34,7 +34,6 @@ from models.model import (
 from models.recommendation.ranking_metrics import RankingMetrics
 
 _MASKED = -1e9  # logit of a column that is no candidate
-_HALF = 2**16  # float32 holds each half of an int32 exactly
 
 
 def default_params():
@@ -124,29 +123,18 @@ def _tower(x, params, training, name):
 
 
 def _in_batch_logits(user, item, features, params):
-    """Returns logits, float32 `[batch, global batch]`, and the columns of the positives.
-
-    The columns of the same item in other rows, accidental hits, are masked.
-    """
-    here, ids = device.current(), features["items"][:, :1]
-    correction = tf.zeros_like(item[:, :1])
+    """Returns logits, float32 `[batch, global batch]`, and the columns of the positives."""
+    correction = None
     if params["logq_correction"]:
         if "sampling_probability" not in features:
             raise ModelError(
                 "logq_correction needs the feature 'sampling_probability', which the input "
                 "pipeline lacks. Add it, or set --params=logq_correction=false"
             )
-        correction = tf.math.log(features["sampling_probability"])[:, tf.newaxis]
-    halves = [tf.cast(half, tf.float32) for half in (ids // _HALF, ids % _HALF)]
-    # One all-reduce for all that the other replicas need.
-    columns = here.cross_replica_concat(tf.concat([item, correction, *halves], axis=1))
-    batch, width = item.shape.as_list()
-    items, correction, high, low = tf.split(columns, [width, 1, 1, 1], axis=1)
-    logits = tf.matmul(user, items, transpose_b=True) / params["temperature"] - correction[:, 0]
-    column = here.replica_index * batch + tf.range(batch)
-    is_same = tf.equal(halves[0], high[:, 0]) & tf.equal(halves[1], low[:, 0])
-    is_positive = tf.equal(column[:, tf.newaxis], tf.range(here.num_replicas * batch))
-    return tf.where(is_same & ~is_positive, _MASKED, logits), column
+        correction = tf.math.log(features["sampling_probability"])
+    return in_batch_softmax.in_batch_logits(
+        user, item, features["items"][:, 0], params["temperature"], correction
+    )
 
 
 def losses(features, labels, outputs, params):

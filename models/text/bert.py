@@ -7,7 +7,7 @@
 Variables have the names and shapes of google-research/bert, so that its released checkpoints can be
 fine-tuned as they are, and what this package trains loads in that code and in converters that were
 written for it. The heads are in `bert_pretraining`, `bert_classifier`, `bert_regressor`,
-`bert_token_classifier` and `bert_squad`.
+`bert_token_classifier`, `bert_squad` and `bert_embedder`; `bert_model` makes a model of a head.
 
 Sizes: batch; length, tokens of a row; hidden_size. Features of all tasks:
 
@@ -26,8 +26,7 @@ import tensorflow as tf
 from models.layers import attention, device, fusion, normalization
 from models.layers.dropout import dropout
 from models.layers.recompute import recompute
-from models.model import Model, ModelError, check_fractions, check_positive
-from models.text import bert_files
+from models.model import ModelError, check_fractions, check_positive
 
 FEATURES = ("input_ids", "input_mask", "segment_ids")
 # Sizes of google-research/bert; minilm is that of sentence-transformers' all-MiniLM-L6.
@@ -99,50 +98,21 @@ def check_params(params):
         )
 
 
-def model(task, inference, **more):
-    """Returns the Model `bert_<task>`.
-
-    Args:
-      task: name of the head.
-      inference: see `models.model.Model`.
-      **more: other arguments of `Model`; `dataset_properties` adds to those of the encoder.
-    """
-    return Model(
-        name=f"bert_{task}",
-        inference=inference,
-        presets={"size": SIZES},
-        warm_start_scope="bert/(embeddings|encoder)/.*",
-        check_warm_start=bert_files.check_warm_start,
-        layer_variables=_layer_variables,
-        dataset_properties=(*more.pop("dataset_properties", ()), "vocab_size", "max_length"),
-        padded_properties=("vocab_size",),
-        **{
-            "default_params": default_params,
-            "check_params": check_params,
-            "features": FEATURES,
-            **more,
-        },
-    )
-
-
-def _layer_variables(params):
-    layers = (f"encoder/layer_{i}" for i in range(params["num_layers"]))
-    return [f"bert/{scope}/.*" for scope in ("embeddings", *layers)]
-
-
 def pad_to_max_length(values, padding, params):
-    """Returns `[batch, length]` as `[batch, max_length]`: dynamic padding makes shorter batches.
+    """Returns `[batch, length, ...]` as `[batch, max_length, ...]`, which dynamic padding shortens.
 
     Args:
-      values: tensor `[batch, length]`; returned as it is if `length` is static.
+      values: tensor `[batch, length, ...]`; returned as it is if `length` is static.
       padding: scalar, the value of what is added.
       params: has the `max_length` of the data set.
     """
     if values.shape.as_list()[1] is not None:
         return values
     missing = params["max_length"] - tf.shape(values)[1]
-    padded = tf.pad(values, [[0, 0], [0, missing]], constant_values=padding)
-    return tf.ensure_shape(padded, [None, params["max_length"]])
+    others = values.shape.as_list()[2:]
+    paddings = [[0, 0], [0, missing], *([0, 0] for _ in others)]
+    padded = tf.pad(values, paddings, constant_values=padding)
+    return tf.ensure_shape(padded, [None, params["max_length"], *others])
 
 
 def initializer(params):
@@ -161,17 +131,24 @@ def encode(features, params, training):
     Returns:
       The sequence output, `[batch, length, hidden_size]` of `params["precision"]`.
     """
+    return encode_layers(features, params, training)[-1]
+
+
+def encode_layers(features, params, training):
+    """Runs the encoder as `encode`; returns the output of each layer, the first one first."""
     # Keys that are padding are masked, for all heads and queries: [batch, 1, 1, length].
     mask = tf.cast(features["input_mask"], tf.bool)[:, tf.newaxis, tf.newaxis]
     bias = attention.attention_bias(mask)
     with tf.compat.v1.variable_scope("bert", initializer=initializer(params)):
         with tf.compat.v1.variable_scope("embeddings"):
             x = _embed(features, params, training)
+        layers = []
         for i in range(params["num_layers"]):
             with tf.compat.v1.variable_scope(f"encoder/layer_{i}"):
                 layer = functools.partial(_layer, bias=bias, params=params, training=training)
                 x = recompute(layer, x, params) if training and params["recompute"] else layer(x)
-    return x
+                layers.append(x)
+    return layers
 
 
 def pool(sequence_output, params):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from models import classification, targets
 from models.layers.dropout import dropout
 from models.model import ModelError
-from models.text import bert
+from models.text import bert, bert_model
 
 
 def default_params():
@@ -58,7 +58,7 @@ def metrics(labels, outputs, weights, params):
     return found
 
 
-MODEL = bert.model(
+MODEL = bert_model.model(
     "classifier",
     targets.inference(inference),
     labels=("label",),

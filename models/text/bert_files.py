@@ -67,15 +67,11 @@ def _check_config(path, sizes, params):
         theirs = " and ".join(f"{sizes[name]}={found[name]!r}" for name in wrong)
         ours = " and ".join(f"{name}={params[name]}" for name in wrong)
         needed = ",".join(f"{name}={found[name]}" for name in wrong)
-        raise ModelError(
-            f"--warm_start_from: {path} has {theirs}, but this model has {ours}. Use "
-            f"--params={needed}"
-        )
+        raise ModelError(f"{path} has {theirs}, but this model has {ours}. Use --params={needed}")
     for name, valid in _ARCHITECTURE.items():
         if config.get(name, valid[0]) not in valid:
             raise ModelError(
-                f"--warm_start_from: {path} has {name}={config[name]!r}, but this model is of "
-                f"{name}={valid[0]!r}"
+                f"{path} has {name}={config[name]!r}, but this model is of {name}={valid[0]!r}"
             )
 
 
@@ -87,13 +83,13 @@ def _num_embeddings(checkpoint):
 def _check_embeddings(checkpoint, rows, path, vocab_size):
     if rows > vocab_size:
         raise ModelError(
-            f"--warm_start_from: {checkpoint} has {rows} word embeddings, but this model "
+            f"{checkpoint} has {rows} word embeddings, but this model "
             f"vocab_size={vocab_size}, of {path}. If the others are padding, use --params="
             f"vocab_size={rows}"
         )
     if 0 < rows < vocab_size:
         raise ModelError(
-            f"--warm_start_from: {checkpoint} has {rows} word embeddings, but this model "
+            f"{checkpoint} has {rows} word embeddings, but this model "
             f"vocab_size={vocab_size}, and {path} is its vocabulary. Prepare the data with the "
             f"vocabulary of the checkpoint (--vocabulary), of at most {rows} lines"
         )
@@ -118,8 +114,7 @@ def _check_vocabulary(theirs_path, ours_path, rows):
         is_same_size = all(map(_UNUSED.fullmatch, theirs[len(ours) :]))
     if not is_same_size:
         raise ModelError(
-            f"--warm_start_from: {theirs_path} has {len(theirs)} tokens, and {ours_path} "
-            f"{len(ours)}. {advice}"
+            f"{theirs_path} has {len(theirs)} tokens, and {ours_path} {len(ours)}. {advice}"
         )
     for number, (their, our) in enumerate(zip(theirs, ours)):
         if their != our and not _UNUSED.fullmatch(their):
@@ -133,7 +128,7 @@ def _check_trained_on(theirs_path, ours_path):
     known = _read_json(theirs_path).get("assets")
     if known and hashlib.sha256(_read(ours_path)).hexdigest() not in known:
         raise ModelError(
-            f"--warm_start_from: {theirs_path} lists another vocabulary than {ours_path}. Prepare "
+            f"{theirs_path} lists another vocabulary than {ours_path}. Prepare "
             "the data with the vocabulary of the checkpoint"
         )
 

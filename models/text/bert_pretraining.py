@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from models.layers.losses import cross_entropy
 from models.model import Loss
-from models.text import bert
+from models.text import bert, bert_model
 
 
 def inference(features, params, training):
@@ -116,7 +116,7 @@ def predictions(features, outputs, params):
     }
 
 
-MODEL = bert.model(
+MODEL = bert_model.model(
     "pretraining",
     inference,
     labels=("masked_lm_ids", "masked_lm_weights", "next_sentence_labels"),

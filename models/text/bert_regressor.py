@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from models.layers.dropout import dropout
 from models.model import Loss
-from models.text import bert
+from models.text import bert, bert_model
 from models.text.correlation import Correlation
 
 
@@ -57,7 +57,7 @@ def predictions(features, outputs, params):
     return {"scores": outputs["scores"]}
 
 
-MODEL = bert.model(
+MODEL = bert_model.model(
     "regressor",
     inference,
     labels=("score",),

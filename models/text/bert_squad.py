@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from models.layers.losses import cross_entropy
 from models.model import Loss
-from models.text import bert, squad_answers
+from models.text import bert, bert_model, squad_answers
 
 # Logit of padding: the loss and the answers do not depend on the padding of a batch.
 PADDING_LOGIT = -1e4
@@ -145,7 +145,7 @@ def default_params():
     return {**bert.default_params(), **squad_answers.default_params()}
 
 
-MODEL = bert.model(
+MODEL = bert_model.model(
     "squad",
     inference,
     labels=("start_positions", "end_positions"),

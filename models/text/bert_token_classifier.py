@@ -12,7 +12,7 @@ import tensorflow as tf
 from models.layers.dropout import dropout
 from models.layers.losses import cross_entropy
 from models.model import Loss, ModelError
-from models.text import bert
+from models.text import bert, bert_model
 
 
 def default_params():
@@ -164,7 +164,7 @@ def _mask(labels):
     return tf.cast(tag_ids >= 0, tf.float32), tf.maximum(tag_ids, 0)
 
 
-MODEL = bert.model(
+MODEL = bert_model.model(
     "token_classifier",
     inference,
     labels=("tag_ids",),

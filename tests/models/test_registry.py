@@ -150,7 +150,7 @@ FITTING = {
     "sounds": "models.speech.keyword_cnn",
     "transcripts": "models.speech.conformer_ctc",
     "classification": "models.text.bert_classifier",
-    "regression": "models.text.bert_regressor",
+    "regression": ("models.text.bert_regressor", "models.text.bert_embedder"),
     "token_classification": "models.text.bert_token_classifier",
     "squad": "models.text.bert_squad",
     "pretraining": "models.text.bert_pretraining",

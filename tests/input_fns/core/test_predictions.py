@@ -95,6 +95,6 @@ def test_a_pipeline_may_have_a_writer_of_its_own():
 
 def test_files_need_a_pipeline_that_reads_them():
     with pytest.raises(
-        UsageError, match="--input=x needs a data set of images, audio or sentences, unlike own"
+        UsageError, match="--input=x needs a data set of images, audio or plain texts, unlike own"
     ):
         predictions.examples_of(pipeline(), "test", "x")

@@ -37,6 +37,7 @@ if __name__ != "__mp_main__":  # worker processes of a converter do not need the
 
 def main():
     """Runs `--mode`."""
+    startup.require_parsed(FLAGS)
     {"convert": _convert, "inspect": _inspect}[FLAGS.mode]()
 
 

@@ -151,6 +151,7 @@ def opened():
 
 def main() -> None:
     """Runs the mode that the flags select."""
+    startup.require_parsed(FLAGS)
     runtime.prepare()
     with opened() as run:
         gc.freeze()  # exclude imported modules from garbage collection

@@ -40,7 +40,10 @@ _MAX_LINE = 2000
 # absl puts the flags of a validator, with their values, before its message, which may name them.
 _FLAGS_PREFIX = re.compile(r"^flags? .*?: (?=--|Flag )")
 # Names of the distributions that contain TensorFlow.
-_WHEELS = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu", "tf-nightly")
+_WHEELS = (
+    *("tensorflow", "tensorflow-cpu", "tensorflow-tpu", "tf-nightly", "tensorflow-rocm"),
+    *("tensorflow-macos", "tensorflow-intel", "tensorflow-cpu-aws", "intel-tensorflow"),
+)
 
 
 def start(argv: list[str], doc: str, *flags_modules: str):
@@ -66,6 +69,7 @@ def start(argv: list[str], doc: str, *flags_modules: str):
         if {"--help", "-h", "-help", "--helpfull", "--helpshort"} & set(argv):
             print(doc.strip(), flag_values.get_help(include_special_flags=False), sep="\n\n")
             sys.exit(0)
+        flag_values.unparse_flags()  # `%run` of a notebook starts programs again
         parse(flag_values, argv)
     except UsageError as error:
         _exit(error)
@@ -129,6 +133,15 @@ def parse(flag_values, argv: list[str]) -> None:
         raise UsageError(f"unexpected argument '{unknown[0]}'. Flags are written --name=value")
 
 
+def require_parsed(flag_values) -> None:
+    """Raises `UsageError` if a notebook or another program calls the main of this one."""
+    if not flag_values.is_parsed():
+        raise UsageError(
+            "main() reads the flags of the command line, which was not parsed. In a notebook or a "
+            "script call estimator_models.train, evaluate, predict or export (docs/python.md)"
+        )
+
+
 def check(function: Callable[[], None]) -> None:
     """Runs a check before the import of TensorFlow; its error exits as one of `run` does."""
     with _one_line_errors():
@@ -189,6 +202,12 @@ def check_versions() -> None:
                 f"{name} {version or 'is missing'}: this package needs {name} {TENSORFLOW}.x, the "
                 "last release with Estimator"
             )
+    keras = _version("keras")
+    if keras and not keras.startswith(f"{TENSORFLOW}."):
+        raise UsageError(
+            f"Keras {keras} is not supported: TensorFlow {TENSORFLOW} has Keras {TENSORFLOW}. Run "
+            f"{sys.executable} -m pip install 'keras~={TENSORFLOW}.0'"
+        )
     numpy = _version("numpy")
     if numpy and not numpy.startswith(("0.", "1.")):
         raise UsageError(

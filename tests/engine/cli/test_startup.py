@@ -13,6 +13,7 @@ import pytest
 from absl import flags
 from tensorflow.python.tpu.client import client
 
+import run_cpu
 from common.errors import RunError, UsageError
 from engine.cli import startup
 from input_fns import DataError
@@ -39,7 +40,22 @@ def test_unsupported_python_versions_are_rejected(monkeypatch, version):
         startup.check_versions()
 
 
-@pytest.mark.parametrize("wheel", ["tensorflow", "tensorflow_cpu", "tensorflow_tpu"])
+def test_windows_is_rejected(monkeypatch):
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    with pytest.raises(UsageError, match="Windows is not supported"):
+        startup.check_versions()
+
+
+def test_a_main_without_flags_names_the_python_call(monkeypatch):
+    run_cpu.FLAGS.unparse_flags()
+    with pytest.raises(UsageError, match=r"call estimator_models\.train"):
+        run_cpu.main()
+
+
+@pytest.mark.parametrize(
+    "wheel",
+    ["tensorflow", "tensorflow_cpu", "tensorflow_tpu", "tensorflow_rocm", "tensorflow_macos"],
+)
 def test_all_wheels_of_tensorflow_2_15_are_accepted(monkeypatch, wheel):
     installed(monkeypatch, **{wheel: "2.15.0", "tensorflow_estimator": "2.15.0"})
     startup.check_versions()
@@ -54,6 +70,10 @@ def test_all_wheels_of_tensorflow_2_15_are_accepted(monkeypatch, wheel):
         (
             {"tensorflow": "2.15.1", "tensorflow_estimator": "2.14.0"},
             "tensorflow-estimator 2.14.0: this package needs",
+        ),
+        (
+            {"tensorflow": "2.15.1", "tensorflow_estimator": "2.15.0", "keras": "3.4.1"},
+            r"Keras 3\.4\.1 is not supported: .* -m pip install 'keras~=2\.15\.0'",
         ),
         (
             {"tensorflow": "2.15.1", "tensorflow_estimator": "2.15.0", "numpy": "2.0.2"},

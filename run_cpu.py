@@ -5,7 +5,6 @@ python run_cpu.py --flagfile=runs/digits/flags.cfg --mode=predict
 """
 
 import contextlib
-import gc
 import sys
 
 from engine.cli import startup, supervisor, tensorflow_import
@@ -135,11 +134,7 @@ def opened():
 
 def main() -> None:
     """Runs the mode that the flags select."""
-    startup.require_parsed(FLAGS)
-    runtime.prepare()
-    with opened() as run:
-        gc.freeze()  # exclude imported modules from garbage collection
-        modes.run(*run)
+    modes.run_program(opened)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ python run_tpu.py --tpu=emulator --flagfile=configs/digits.cfg --data_dir=... --
 
 import contextlib
 import functools
-import gc
 import sys
 
 from engine.cli import startup, supervisor, tensorflow_import
@@ -27,7 +26,7 @@ import tensorflow as tf
 
 from engine import model_fns
 from engine.checkpoints import ema
-from engine.cli import flags, modes, resolve_flags, runtime
+from engine.cli import flags, modes, resolve_flags
 from engine.cli.flags import FLAGS
 from engine.distribute import tf_config
 from engine.hooks import summaries
@@ -151,11 +150,7 @@ def opened():
 
 def main() -> None:
     """Runs the mode that the flags select."""
-    startup.require_parsed(FLAGS)
-    runtime.prepare()
-    with opened() as run:
-        gc.freeze()  # exclude imported modules from garbage collection
-        modes.run(*run)
+    modes.run_program(opened)
 
 
 if __name__ == "__main__":

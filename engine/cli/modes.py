@@ -14,7 +14,8 @@ from common.errors import UsageError
 from engine.checkpoints import find
 from engine.checkpoints.best import BestCheckpoint
 from engine.checkpoints.checkpoint_files import BEST_DIR
-from engine.cli import run_errors
+from engine.cli import run_errors, runtime, startup
+from engine.cli.flags import FLAGS
 from engine.distribute import tf_config
 from engine.evaluation import predictions
 from engine.evaluation.evaluator import Evaluator
@@ -35,6 +36,19 @@ class InputFns:
     predict: Callable  # input_fn of --mode=predict
     # Function from a split to the input_fn of the predictions that host metrics need.
     host: Callable[[str], Callable]
+
+
+def run_program(opened: Callable) -> None:
+    """Runs the mode of the flags in this process.
+
+    Args:
+      opened: returns a context manager of the arguments of `run`.
+    """
+    startup.require_parsed(FLAGS)
+    runtime.prepare()
+    with opened() as arguments:
+        gc.freeze()  # exclude imported modules from garbage collection
+        run(*arguments)
 
 
 # A strategy would convert the model_fn with AutoGraph, which hides the origin of its errors.

@@ -17,6 +17,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from common.constants import DROPOUT_SEED, TARGETS
@@ -186,18 +187,14 @@ class RecordPipeline:
 
         Raises:
           DataError: the split does not fit in the memory or on the disk that `cache` names, or an
-            order by length or class needs it in memory.
+            order by length needs it in memory.
         """
         plan = self.plan(split)
-        for flag, is_set in (
-            ("group_by_length", self.group_lengths),
-            ("oversample", oversample is not None),
-        ):
-            if is_set and not plan.in_memory:
-                raise DataError(
-                    f"--{flag} needs split '{split}' in memory, but it is read from its files each "
-                    f"epoch. Use --cache=memory if it fits, or remove --{flag}"
-                )
+        if self.group_lengths and not plan.in_memory:
+            raise DataError(
+                f"--group_by_length needs split '{split}' in memory, but it is read from its files "
+                "each epoch. Use --cache=memory if it fits, or remove --group_by_length"
+            )
 
         def input_fn(params):
             host_shard = input_context.from_params(params)
@@ -224,6 +221,7 @@ class RecordPipeline:
                     start_step,
                     info.record_bytes,
                     plan.path,
+                    None if oversample is None else (self._classes_of(split), oversample),
                 )
             return records.prefetched(self._train_examples(dataset, host_shard.batch_size))
 
@@ -404,6 +402,15 @@ class RecordPipeline:
         return records.parallel_map(dataset, transform_batch)
 
     # Parts of stages.
+
+    def _classes_of(self, split):
+        """Returns the classes of all examples of a split, int `[num_examples]`, read once."""
+        found = self.__dict__.setdefault("classes_of_splits", {})
+        if split not in found:
+            print(f"--oversample: reading the classes of split '{split}'", flush=True)
+            batches = records.iterate(lambda: self.stored(split).map(self._classes))
+            found[split] = np.concatenate(list(batches))
+        return found[split]
 
     @no_autograph
     def _classes(self, features, labels):

@@ -285,7 +285,8 @@ class Model:
         metrics. `outputs` is what `eval_outputs` returned, and `weights`, float32 `[batch]`, is 1
         for an example and 0 for padding. Metrics that are not scalars are for reports.
       metric_directions: `{name: "min" or "max"}`, whether lower or higher is better, of the scalars
-        of `metrics`; --best_metric takes these names as they are. Losses are minimized.
+        of `metrics`, or `(params) -> {name: ...}`; --best_metric takes these names as they are.
+        Losses are minimized.
       eval_outputs: `(features, labels, outputs, params) -> Tensors`, what `metrics` needs of the
         features and outputs: `[batch, ...]`. A TPU sends it to the host with each batch, so reduce
         large tensors here. Default: all outputs.
@@ -360,7 +361,9 @@ class Model:
     dataset_properties: tuple[str, ...] = ()
     optional_properties: tuple[str, ...] = ()
     padded_properties: tuple[str, ...] = ()
-    metric_directions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    metric_directions: Mapping[str, str] | Callable[[Params], Mapping[str, str]] = (
+        dataclasses.field(default_factory=dict)
+    )
     decode: Callable[[Tensors, Params], Tensors] | None = None
     mean_outputs: Callable[[Tensors, Params], Tensors] | None = None
     train_inputs: tuple[str, ...] = ()

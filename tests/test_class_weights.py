@@ -174,10 +174,20 @@ def test_oversampling_trains_on_the_classes_equally_often(flags, tmp_path):
     np.testing.assert_array_equal(np.bincount(labels), [16, 16, 16])
 
 
+def test_oversampling_of_a_split_that_is_read_from_its_files(flags, tmp_path, capsys):
+    more = ["--oversample=balanced", "--cache=none"]
+    _runner(run_cpu, *flags)(tmp_path, *TRAIN, *more)
+    assert "--oversample: reading the classes of split 'train'" in capsys.readouterr().out
+    data_dir = next(flag for flag in flags if flag.startswith("--data_dir=")).partition("=")[2]
+    pipeline = RecordPipeline(dataset_info.load(data_dir, "imbalanced"), "none")
+    input_fn = pipeline.train_input_fn("train", seed=1, oversample=0.0)
+    _, labels = next(records.iterate(lambda: input_fn({"batch_size": SIZE})))
+    np.testing.assert_array_equal(np.bincount(labels), [16, 16, 16])
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--oversample=sqrt", "--cache=none"], "--oversample needs split 'train' in memory"),
         (["--oversample=0.9", "--params=class_weights=balanced"], "both balance the classes"),
     ],
 )

@@ -202,6 +202,9 @@ def write_targets(folder):
     (folder / "comments").mkdir()
     lines = [f"the film is {i},{i % 2},{i // 2 % 2}" for i in range(40)]
     (folder / "comments" / "train.csv").write_text("\n".join(["text,toxic,insult", *lines]))
+    (folder / "ratings").mkdir()
+    lines = [f"the film is {i},{i / 2},{-i}" for i in range(40)]
+    (folder / "ratings" / "train.csv").write_text("\n".join(["text,joy,anger", *lines]))
 
 
 def write_one_hot_labels(table):

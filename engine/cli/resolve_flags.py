@@ -305,7 +305,8 @@ def _best_metric(model, params, pipeline):
     """Returns the name and the direction of --best_metric; "" and "" if it is not used."""
     if not FLAGS.best_metric or FLAGS.mode in ("eval", "predict", "export"):
         return "", ""
-    declared = dict(model.metric_directions)
+    directions = model.metric_directions
+    declared = dict(directions(params) if callable(directions) else directions)
     for metric in model.host_metrics(params, pipeline):
         declared.update(getattr(metric, "directions", {}))
     return metric_direction.resolve(FLAGS.best_metric, declared)

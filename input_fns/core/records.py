@@ -33,6 +33,7 @@ PARALLEL_CALLS = max(
 # Records that are parsed at once.
 _PARSE_BATCH = 1024
 _PARSE_BYTES = 2**24
+_REPEAT_BYTES = 2**20  # of records that are repeated at once, of each chunk
 _SHUFFLE_BUFFER = 16384
 _SHUFFLE_BYTES = 2**29  # of two buffers: that of the next group fills early
 # Chunks that are read at the same time in training, and those that are read ahead in order.
@@ -269,7 +270,16 @@ def _grouped(order, lengths, batch_size, epoch, seed):
 
 
 def train_from_files(
-    files, shards, parse, draw, host_shard, seed, start_step=0, record_bytes=1, copies=""
+    files,
+    shards,
+    parse,
+    draw,
+    host_shard,
+    seed,
+    start_step=0,
+    record_bytes=1,
+    copies="",
+    sampling=None,
 ):
     """Returns endless training batches of a split of any size, through a shuffle buffer.
 
@@ -289,6 +299,9 @@ def train_from_files(
       start_step: global batches to skip, those of the run that is resumed.
       record_bytes: size of one record; bounds the shuffle buffer.
       copies: local folder for copies of the chunks that the host reads; "" for no copies.
+      sampling: None, or `(classes, exponent)`: the classes of all records, int `[total]`, and the
+        exponent of `class_sampling`, which leaves out or repeats records. The epochs of all hosts
+        together have its shares of the classes.
 
     Returns:
       `tf.data.Dataset` of `(examples, numbers)` in batches of exactly `host_shard.batch_size`.
@@ -299,6 +312,17 @@ def train_from_files(
     host, num_hosts = host_shard.host, host_shard.num_hosts
     total = sum(shard.num_examples for shard in shards)
     start, stop = chunks.host_range(total, host, num_hosts)
+    size, repeats = stop - start, None
+    if sampling:
+        classes, rates = sampling[0], class_sampling.rates(*sampling)
+        start, stop, size = class_sampling.host_part(classes, rates, host, num_hosts)
+        # The smallest dtype: a constant of the graph.
+        classes = classes[start:stop].astype(np.min_scalar_type(classes.max()))
+
+        def repeats(epoch):
+            stream = tf.random.experimental.stateless_fold_in([seed, epoch], 2)
+            return class_sampling.repeats(classes, rates, size, stream)
+
     if start == stop:
         raise DataError(
             f"host {host} of {num_hosts} gets none of the {total} records of the split. "
@@ -314,8 +338,8 @@ def train_from_files(
             path, offset = caching.local_copy(path, offset, end, shard, copies)
         return _read_chunk(path, offset, end, skip, take)
 
-    first_epoch, offset = divmod(start_step * host_shard.host_batch_size, stop - start)
-    dataset = _shuffled(own, read, seed, first_epoch, offset, record_bytes)
+    first_epoch, offset = divmod(start_step * host_shard.host_batch_size, size)
+    dataset = _shuffled(own, read, seed, first_epoch, offset, record_bytes, repeats)
     dataset = dataset.batch(host_shard.batch_size, drop_remainder=True)
     dataset = _of_worker(dataset, host_shard)
 
@@ -334,17 +358,20 @@ def train_from_files(
     return tf.data.Dataset.zip((dataset, numbers))
 
 
-def _shuffled(own, read, seed, first_epoch, offset, record_bytes):
+def _shuffled(own, read, seed, first_epoch, offset, record_bytes, repeats):
     """Returns the records of the `Chunk`s `own` in endless epochs; see `train_from_files`.
 
-    `read` is a function from int64 `[5]`, a `Chunk`, to a dataset of records, and `offset` the
-    number of records of the first epoch to skip.
+    `read` is a function from int64 `[5]`, a `Chunk`, to a dataset of records, `offset` the number
+    of examples of the first epoch to skip, and `repeats` None, or a function from the epoch to how
+    often each record of `own` is in it.
     """
     num_chunks = len(own)
     num_groups = _num_groups(own)
     in_group = -(-num_chunks // num_groups)
     none = chunks.Chunk(0, 0, 0, 0, 0)  # fills the last part
     table = np.array([*own, none], np.int64)
+    ends = np.cumsum(table[:, -1])
+    firsts = ends - table[:, -1]
     at_once = min(in_group, _PARALLEL_CHUNKS)
     # Equal parts of the split, in order: a group has one chunk of each.
     parts = np.minimum(np.arange(in_group * num_groups), num_chunks).reshape(in_group, num_groups)
@@ -356,7 +383,12 @@ def _shuffled(own, read, seed, first_epoch, offset, record_bytes):
         order = tf.gather(parts, tf.argsort(keys[0], axis=1), batch_dims=1)
         within = tf.argsort(tf.transpose(keys[1]), axis=1)
         order = tf.gather(tf.transpose(order), within, batch_dims=1)
-        sizes = tf.reduce_sum(tf.gather(table[:, -1], order), axis=1)
+        times = () if repeats is None else (repeats(epoch),)
+        of_chunks = table[:, -1]
+        for counts in times:
+            totals = tf.concat([[0], tf.cumsum(tf.cast(counts, tf.int64))], axis=0)
+            of_chunks = tf.gather(totals, ends) - tf.gather(totals, firsts)
+        sizes = tf.reduce_sum(tf.gather(of_chunks, order), axis=1)
         starts = tf.cumsum(sizes, exclusive=True)
         skipped = tf.where(tf.equal(epoch, first_epoch), np.int64(offset), 0)
         skips = tf.clip_by_value(skipped - starts, 0, sizes)
@@ -364,20 +396,45 @@ def _shuffled(own, read, seed, first_epoch, offset, record_bytes):
         seeds = tf.random.stateless_uniform(tf.shape(sizes), stream, None, None, tf.int64)
         rest = tf.where(skips < sizes)[:, 0]
         elements = tf.nest.map_structure(lambda t: tf.gather(t, rest), (order, skips, seeds))
-        return tf.data.Dataset.from_tensor_slices(elements)
+        dataset = tf.data.Dataset.from_tensor_slices(elements)
+        return dataset.map(no_autograph(lambda *element: (*element, *times)))
 
     @no_autograph
-    def read_group(numbers, skip, order_seed):
-        group = tf.gather(table, tf.boolean_mask(numbers, numbers < num_chunks))
-        dataset = tf.data.Dataset.from_tensor_slices(group)
+    def read_group(numbers, skip, order_seed, *times):
+        group = tf.boolean_mask(numbers, numbers < num_chunks)
+
+        def read_chunk(chunk, first):
+            dataset = read(chunk)
+            for counts in times:
+                dataset = _repeated(dataset, counts[first : first + chunk[-1]], record_bytes)
+            return dataset
+
+        dataset = tf.data.Dataset.from_tensor_slices(
+            (tf.gather(table, group), tf.gather(firsts, group))
+        )
         dataset = dataset.interleave(
-            read, cycle_length=at_once, num_parallel_calls=at_once, deterministic=True
+            no_autograph(read_chunk),
+            cycle_length=at_once,
+            num_parallel_calls=at_once,
+            deterministic=True,
         )
         return dataset.shuffle(shuffle_buffer, seed=order_seed).skip(tf.identity(skip))
 
     # The buffer of the next group fills while that of this group empties.
     dataset = tf.data.Dataset.range(first_epoch, _ENDLESS).flat_map(groups)
     return _concatenate(dataset, read_group, 1, _parse_batch(record_bytes))
+
+
+def _repeated(dataset, times, record_bytes):
+    """Returns each record as often as `times`, int32 `[n]`, says."""
+    size = max(1, min(_PARSE_BATCH, _REPEAT_BYTES // record_bytes))
+    dataset = tf.data.Dataset.zip((dataset, tf.data.Dataset.from_tensor_slices(times))).batch(size)
+    dataset = dataset.map(
+        no_autograph(
+            lambda batch, times: tf.gather(batch, tf.repeat(tf.range(tf.size(times)), times))
+        )
+    )
+    return dataset.unbatch()
 
 
 def _num_groups(own):

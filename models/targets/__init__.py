@@ -32,11 +32,6 @@ _OF_TARGETS = {
     "threshold": ("multilabel",),
 }
 PROPERTIES = ("target", "target_mean", "target_scale")  # of a data set; a custom one may lack them
-METRIC_DIRECTIONS = {
-    **classification.METRIC_DIRECTIONS,
-    **multilabel.METRIC_DIRECTIONS,
-    **regression.METRIC_DIRECTIONS,
-}
 
 
 def default_params():
@@ -116,6 +111,11 @@ def losses(features, labels, outputs, params):
 def metrics(labels, outputs, weights, params):
     """Returns the streaming metrics of the target."""
     return find(params).metrics(labels, outputs, weights, params)
+
+
+def metric_directions(params):
+    """Returns whether lower or higher is better of each of `metrics`; see `Model`."""
+    return find(params).METRIC_DIRECTIONS
 
 
 def predictions(features, outputs, params):

@@ -1,6 +1,7 @@
 """BERT for classification of a text or a pair of texts, such as sentiment or entailment.
 
-With several labels or probabilities of classes if the data set has them; see `models.targets`.
+With several labels, probabilities of classes or numbers if the data set has them; see
+`models.targets`.
 """
 
 from __future__ import annotations
@@ -58,6 +59,13 @@ def metrics(labels, outputs, weights, params):
     return found
 
 
+def metric_directions(params):
+    """Returns the directions of `metrics`; see `Model`."""
+    if targets.find(params) is not classification:
+        return targets.metric_directions(params)
+    return {**targets.metric_directions(params), "f1": "max", "matthews_correlation": "max"}
+
+
 MODEL = bert_model.model(
     "classifier",
     targets.inference(inference),
@@ -67,10 +75,7 @@ MODEL = bert_model.model(
     predictions=targets.predictions,
     mean_outputs=targets.mean_outputs,
     metrics=metrics,
-    metric_directions={
-        **targets.METRIC_DIRECTIONS,
-        **dict.fromkeys(("f1", "matthews_correlation"), "max"),
-    },
+    metric_directions=metric_directions,
     host_metrics=targets.host_metrics,
     reports=targets.reports,
     check_params=check_params,

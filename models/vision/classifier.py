@@ -125,7 +125,7 @@ def model(
         predictions=targets.predictions,
         mean_outputs=targets.mean_outputs,
         metrics=targets.metrics,
-        metric_directions=targets.METRIC_DIRECTIONS,
+        metric_directions=targets.metric_directions,
         host_metrics=targets.host_metrics,
         reports=reports,
         check_params=check_params,

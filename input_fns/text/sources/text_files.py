@@ -79,11 +79,11 @@ def read(options: Options, runner: Runner) -> RawDataset:
         raise DataError(
             f"--text_columns={','.join(options.text_columns)}: an example has one or two texts"
         )
-    if len(options.label_columns) > 1 and options.task in TASKS:
+    if len(options.label_columns) > 1 and options.task == CLASSIFICATION:
         raise DataError(
             f"--label_columns={','.join(options.label_columns)}: a text has one label with "
-            f"--task={options.task}. Use --task=multilabel for any number of labels, or "
-            "--task=soft_labels for probabilities"
+            f"--task={options.task}. Use --task=multilabel for any number of labels, "
+            "--task=soft_labels for probabilities, or --task=regression for numbers"
         )
     options = dataclasses.replace(
         options, class_names=tuple(normalized(name) for name in options.class_names)
@@ -101,12 +101,17 @@ def read(options: Options, runner: Runner) -> RawDataset:
         if table.labels is None and split == "train" and not is_named:
             split = "test"  # texts to predict, alone
         found[split] = table
-    if options.task in TASKS:
-        raw = to_dataset(options, found, options.task, options.class_names)
-    else:
+    if _has_target(options):
         raw = _with_target(options, found)
+    else:
+        raw = to_dataset(options, found, options.task, options.class_names)
     raw.left_out.update(left_out)
     return raw
+
+
+def _has_target(options):
+    """Whether a text has several labels, probabilities or numbers, not one class or score."""
+    return options.task not in TASKS or len(options.label_columns) > 1
 
 
 def _labelled(table, options, left_out):
@@ -117,9 +122,9 @@ def _labelled(table, options, left_out):
     """
     texts = tuple(table.column(name) for name in options.text_columns)
     names, labels = tuple(map(normalized, options.label_columns)), None
-    if names and options.task in TASKS and names[0] in table.columns:
+    if names and not _has_target(options) and names[0] in table.columns:
         labels = table.cleaned(names[0])
-    elif options.task not in TASKS and any(name in table.columns for name in names):
+    elif _has_target(options) and any(name in table.columns for name in names):
         rows = zip(*map(table.cleaned, names))
         labels = [row if any(row) else "" for row in rows]
     groups = None
@@ -218,7 +223,7 @@ def _checked_train(options, tables_of):
 
 
 def _with_target(options, tables_of):
-    """Returns the data set of texts with several labels or probabilities of classes."""
+    """Returns the data set of texts with several labels, probabilities of classes or numbers."""
     _checked_train(options, tables_of)
     labelled = {n: t for n, t in tables_of.items() if n == "train" or any(t.labels or ())}
     if labelled:

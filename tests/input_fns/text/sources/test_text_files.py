@@ -387,6 +387,31 @@ def test_texts_with_a_list_of_labels(folder):
     assert "1 rows have no label: they are examples of none of the classes" in lines
 
 
+def test_texts_with_several_numbers(folder, tmp_path):
+    (folder / "train.csv").write_text("text,joy,anger\ngood film,0.5,-1\nbad film,-2,3\nbad,0,4\n")
+    (folder / "test.csv").write_text("text\nthe film\n")
+    raw, _ = read(folder, task="regression", label_columns=("joy", "anger"))
+    writer.write(raw, str(tmp_path / "data"))
+    data = dataset_info.load(str(tmp_path / "data"), "text_files")
+    assert (data.target.kind, data.target.names) == ("regression", ("joy", "anger"))
+    assert data.target.mean == pytest.approx((-0.5, 2))
+    pipeline = TokenPipeline(data)
+    features, labels = next(pipeline.host_examples("train", 3))
+    found = [pipeline.tokenizer.decode(ids.tolist()) for ids in features["input_ids"]]
+    assert dict(zip(found, labels.tolist())) == {
+        "[CLS] good film [SEP]": [0.5, -1],
+        "[CLS] bad film [SEP]": [-2, 3],
+        "[CLS] bad [SEP]": [0, 4],
+    }
+    assert not data.splits["test"].has_labels
+
+
+def test_a_missing_number_is_an_error(folder):
+    (folder / "train.csv").write_text("text,joy,anger\ngood film,0.5,\nbad film,-2,3\n")
+    with pytest.raises(DataError, match=r"line 2: anger is '', and must be a number of float32"):
+        read(folder, task="regression", label_columns=("joy", "anger"))
+
+
 def test_several_label_columns_need_a_task(folder):
     (folder / "train.csv").write_text(COMMENTS)
     with pytest.raises(DataError, match=r"one label with --task=classification. Use --task=multil"):

@@ -59,3 +59,12 @@ def test_the_scalars_of_the_models_have_a_direction(name):
         directions = directions(model.default_params())
     assert directions
     assert {*directions.values()} <= {"min", "max"}
+
+
+def test_a_classifier_declares_the_metrics_of_its_target():
+    model = registry.find("bert_tiny_classifier")
+    params = {**model.default_params(), "target": "regression"}
+    assert model.metric_directions(params).keys() == {
+        "mean_absolute_error",
+        "root_mean_squared_error",
+    }

@@ -28,6 +28,11 @@ TRUNCATE = ("end", "middle")
 # SentencePiece model types.
 SUBWORDS = ("unigram", "bpe")
 
+# The token between the documents of a language model, and its text in files.
+END_OF_TEXT = "<|endoftext|>"
+# Tokens of a language model: byte-level BPE, as of GPT-2, or characters.
+TOKENIZERS = ("bpe", "characters")
+
 # Tasks of a data set of annotated images.
 ANNOTATION_TASKS = ("detection", "segmentation")
 # Value of a mask where a pixel has no class: it counts neither in the loss nor in metrics.

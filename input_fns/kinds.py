@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 KINDS = {
     "text": "input_fns.text.parallel_kind:Text",
     "wordpiece": "input_fns.text.wordpiece_kind:WordPiece",
+    "tokens": "input_fns.text.tokens_kind:Tokens",
     "annotations": "input_fns.image.annotated_kind:Annotations",
     "ratings": "input_fns.tables.ratings_kind:Ratings",
     "clicks": "input_fns.tables.clicks_kind:Clicks",
@@ -39,6 +40,7 @@ SYNTHETIC = "synthetic"  # name of the data sets of random examples
 # Kinds of the synthetic data sets of tasks.
 _KINDS_OF_TASKS = {
     "translation": "text",
+    "language_model": "tokens",
     **dict.fromkeys(WORDPIECE_TASKS, "wordpiece"),
     **dict.fromkeys(ANNOTATION_TASKS, "annotations"),
     **{task: task for task in TABLE_TASKS},

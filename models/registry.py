@@ -28,6 +28,7 @@ MODELS = {
     "keyword_cnn": "models.speech.keyword_cnn:MODEL",
     "conformer_ctc": "models.speech.conformer_ctc:MODEL",
     "transformer": "models.text.transformer:MODEL",
+    "gpt": "models.text.gpt:MODEL",
     "bert_pretraining": "models.text.bert_pretraining:MODEL",
     "bert_classifier": "models.text.bert_classifier:MODEL",
     "bert_regressor": "models.text.bert_regressor:MODEL",

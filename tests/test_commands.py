@@ -80,6 +80,9 @@ NOT_RUN = {
     ),
     "python -m wikiextractor": "needs WikiExtractor and its dump",
     "python -m tools.bert_checkpoint": "tests/tools/test_bert_checkpoint.py",
+    "python -m tools.gpt_checkpoint": "tests/tools/test_gpt_checkpoint.py",
+    "python prepare_data.py --dataset=lm_text --source=texts": "needs the vocabulary of GPT-2",
+    "python run_cpu.py --model=gpt --params=size=small": "124 million weights; tests/models/text",
     "python -m tools.job_manifest": "tests/tools/test_job_manifest.py",
     "python -m tools.local_pods": "tests/tools/test_local_pods.py",
     "python -m tools.serving_equality": "tests/serving/test_runtimes.py",
@@ -335,6 +338,8 @@ def _files(tmp_path, monkeypatch, pair_files):
     audio_data.write_labelled_table(tmp_path / "UrbanSound8K", table, columns, row, 22)
     shapes_data.write_coco(tmp_path / "shapes", {"train": 16, "val": 20})
     (tmp_path / "new.en").symlink_to(pair_files / "test.en")
+    (tmp_path / "input.txt").write_text("To be, or not to be, that is the question.\n" * 90)
+    (tmp_path / "prompts.txt").write_text("To be\nthat is\n")
     with tf.Graph().as_default(), tf.compat.v1.Session():
         network = tf.keras.applications.MobileNet(weights=None, include_top=False, alpha=0.75)
         network.save_weights("mobilenet_7_5_224_tf_no_top.h5")

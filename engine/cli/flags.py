@@ -145,9 +145,10 @@ flags.DEFINE(
 flags.DEFINE_enum(
     "synthetic_task",
     TRANSLATION,
-    [TRANSLATION, *WORDPIECE_TASKS, *ANNOTATION_TASKS, *TABLE_TASKS],
-    "Task of --dataset=synthetic without data_dir: of --synthetic_text translation, or a task of "
-    "BERT; of --image_size detection or segmentation; of --synthetic_tables ratings or clicks.",
+    [TRANSLATION, "language_model", *WORDPIECE_TASKS, *ANNOTATION_TASKS, *TABLE_TASKS],
+    "Task of --dataset=synthetic without data_dir: of --synthetic_text translation, language_model,"
+    " or a task of BERT; of --image_size detection or segmentation; of --synthetic_tables ratings "
+    "or clicks.",
 )
 flags.DEFINE_list(
     "synthetic_tables",

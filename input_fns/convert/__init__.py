@@ -124,6 +124,12 @@ SOURCES = {
         in_parts=True,
         **_IN_ORDER,
     ),
+    "lm_text": _source(
+        "text.lm_text",
+        f"tokenizer vocabulary vocab_size max_length name skip encoding split_files {_HOLD_OUT}",
+        defaults={"max_length": 1024},
+        holds_out=True,
+    ),
     "text_folder": _source("text.text_folder", f"class_names encoding {_TEXT}"),
     "imdb": _source("text.imdb", f"encoding {_TEXT}", in_parts=True),
     "trec": _source("text.trec", f"encoding {_TEXT}"),

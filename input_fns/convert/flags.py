@@ -239,9 +239,11 @@ def _flag_without_effect(values, source):
         return "--workers has no effect with --runner=beam, whose workers --beam_options sets"
     if values["runner"] != "beam" and FLAGS["beam_options"].present:
         return "--beam_options has no effect without --runner=beam"
-    for name in ("vocab_size", "subwords"):
+    for name in ("vocab_size", "subwords", "tokenizer"):
         if values["vocabulary"] and FLAGS[name].present:
             return f"--{name} has no effect with --vocabulary, which is not learned"
+    if values["tokenizer"] == "characters" and FLAGS["vocab_size"].present:
+        return "--vocab_size has no effect with --tokenizer=characters: it is that of the text"
     if values["split_column"] and values["split_files"]:
         return "--split_files has no effect with --split_column, which names the splits"
     if len(source.tasks) < 2:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from common.constants import ANNOTATION_TASKS, SUBWORDS, TARGETS, TRUNCATE
+from common.constants import ANNOTATION_TASKS, SUBWORDS, TARGETS, TOKENIZERS, TRUNCATE
 
 
 def _flag(description, default="", **how):
@@ -89,14 +89,17 @@ class Options:
     )
     vocabulary: str = _flag(
         "Existing vocabulary (vocab.txt of BERT, .model of SentencePiece for parallel_text, "
-        "characters of speech_manifest), or the folder of a prepared data set, local or gs://; "
-        "default: new."
+        "characters of speech_manifest, folder with vocab.json and merges.txt of GPT-2 for "
+        "lm_text), or the folder of a prepared data set, local or gs://; default: new."
     )
     vocab_size: int = _flag(
         "Size of the vocabulary to learn, of parallel_text for both languages; a multiple of 128."
-        " A small text may give fewer tokens for BERT.",
+        " A small text may give fewer tokens for BERT and lm_text.",
         8192,
         bounds=(512, 2**20),
+    )
+    tokenizer: str = _flag(
+        "Tokens of lm_text: byte-level BPE, or characters.", TOKENIZERS[0], one_of=TOKENIZERS
     )
     subwords: str = _flag("SentencePiece model type.", "unigram", one_of=SUBWORDS)
     max_length: int = _flag(

@@ -38,12 +38,13 @@ class KeyValueCache:
 
     key: tf.Tensor  # [batch, beams, num_heads, max_length, head_size]; 0 from `position` on
     value: tf.Tensor  # like `key`
-    position: tf.Tensor  # int32 scalar, the position of the next token
+    position: tf.Tensor  # int32 scalar or [batch], the position of the next token
 
     def update(self, key, value):
         """Adds a position, `[batch * beams, num_heads, 1, head_size]`; returns all of them."""
         _, beams, num_heads, length, head_size = self.key.shape.as_list()
-        is_new = tf.equal(tf.range(length), self.position)[:, tf.newaxis]
+        position = tf.reshape(self.position, [-1, 1, 1, 1])
+        is_new = tf.equal(tf.range(length), position)[..., tf.newaxis]
         self.key, self.value = (
             tf.where(is_new, tf.reshape(new, [-1, beams, num_heads, 1, head_size]), old)
             for new, old in ((key, self.key), (value, self.value))
@@ -93,10 +94,10 @@ def project(x, names, params):
     size = x.shape.as_list()[-1]
     weights = [_weights(name, size, size, x.dtype) for name in names]
     if device.is_tpu():
-        return [_split_heads(x, kernel, bias, 1, params)[0] for kernel, bias in weights]
+        return [split_heads(x, kernel, bias, 1, params)[0] for kernel, bias in weights]
     # One matrix product for all.
     kernels, biases = zip(*weights)
-    return _split_heads(x, tf.concat(kernels, 1), tf.concat(biases, 0), len(names), params)
+    return split_heads(x, tf.concat(kernels, 1), tf.concat(biases, 0), len(names), params)
 
 
 def cross_attention(x, key, value, bias, params, training):
@@ -274,9 +275,24 @@ def project_output(heads, name):
     Returns:
       `[batch, length, hidden_size]`.
     """
+    _, num_heads, _, head_size = heads.shape.as_list()
+    size = num_heads * head_size
+    return join_heads(heads, *_weights(name, size, size, heads.dtype))
+
+
+def join_heads(heads, kernel, bias):
+    """Computes `project_output` with the variables of another model.
+
+    Args:
+      heads: `[batch, num_heads, length, head_size]`.
+      kernel: `[hidden_size, hidden_size]`.
+      bias: `[hidden_size]`.
+
+    Returns:
+      `[batch, length, hidden_size]`.
+    """
     batch, num_heads, length, head_size = heads.shape.as_list()
     size = num_heads * head_size
-    kernel, bias = _weights(name, size, size, heads.dtype)
     if device.is_tpu():
         kernel = tf.reshape(kernel, [num_heads, head_size, size])
         return tf.einsum("bhtd,hdc->btc", heads, kernel) + bias
@@ -295,10 +311,10 @@ def _project(x, num_parts, params, name):
     """Projects `x` like `project`; one variable holds the kernels of all parts."""
     size = x.shape.as_list()[-1]
     kernel, bias = _weights(name, size, num_parts * size, x.dtype)
-    return _split_heads(x, kernel, bias, num_parts, params)
+    return split_heads(x, kernel, bias, num_parts, params)
 
 
-def _split_heads(x, kernel, bias, num_parts, params):
+def split_heads(x, kernel, bias, num_parts, params):
     """Computes `x kernel + bias`, split into parts and heads.
 
     A TPU splits the kernel into parts and heads before the product, because XLA would have to copy

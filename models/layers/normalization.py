@@ -70,20 +70,21 @@ def batch_norm(x, params, training, name="batch_norm", zero_gamma=False, strides
     return every(normalized, strides)
 
 
-def layer_norm(x, name="layer_norm", epsilon=1e-6):
+def layer_norm(x, name="layer_norm", epsilon=1e-6, variables=("gamma", "beta")):
     """Layer normalization of the last axis (Ba et al. 2016, arXiv:1607.06450), in float32.
 
     Args:
       x: float32 or bfloat16 `[..., channels]`.
       name: variable scope of gamma and beta, each `[channels]`.
       epsilon: added to the variance.
+      variables: names of gamma and beta, such as those of another program's checkpoints.
 
     Returns:
       A tensor of the shape and dtype of `x`.
     """
     with tf.compat.v1.variable_scope(name):
-        gamma = _variable("gamma", x.shape[-1], tf.ones_initializer(), trainable=True)
-        beta = _variable("beta", x.shape[-1], tf.zeros_initializer(), trainable=True)
+        gamma = _variable(variables[0], x.shape[-1], tf.ones_initializer(), trainable=True)
+        beta = _variable(variables[1], x.shape[-1], tf.zeros_initializer(), trainable=True)
     tensors = x, gamma.read_value(), beta.read_value()
     return fusion.fuse(_normalize_last, *tensors, epsilon=epsilon, one_pass=device.is_tpu())
 

@@ -56,11 +56,11 @@ def check_warm_start(checkpoint, include, params, pipeline):
         _check_vocabulary(os.path.join(folder, "vocab.txt"), path, rows)
         _check_embeddings(checkpoint, rows, path, params["vocab_size"])
         for parent in (folder, os.path.dirname(folder)):  # of a model_dir, or of its folder best
-            _check_trained_on(os.path.join(parent, "trained_on.json"), path)
+            check_trained_on(os.path.join(parent, "trained_on.json"), path)
 
 
 def _check_config(path, sizes, params):
-    config = _read_json(path)
+    config = read_json(path)
     found = {name: config[key] for name, key in sizes.items() if key in config}
     wrong = [name for name, value in found.items() if value != params[name]]
     if wrong:
@@ -124,8 +124,9 @@ def _check_vocabulary(theirs_path, ours_path, rows):
             )
 
 
-def _check_trained_on(theirs_path, ours_path):
-    known = _read_json(theirs_path).get("assets")
+def check_trained_on(theirs_path: str, ours_path: str) -> None:
+    """Raises `ModelError` if trained_on.json of a model_dir lists another vocabulary."""
+    known = read_json(theirs_path).get("assets")
     if known and hashlib.sha256(_read(ours_path)).hexdigest() not in known:
         raise ModelError(
             f"{theirs_path} lists another vocabulary than {ours_path}. Prepare "
@@ -133,7 +134,7 @@ def _check_trained_on(theirs_path, ours_path):
         )
 
 
-def _read_json(path):
+def read_json(path: str) -> dict:
     """Returns the object in a file; {} if it is missing."""
     if not tf.io.gfile.exists(path):
         return {}

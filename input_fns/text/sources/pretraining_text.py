@@ -77,7 +77,7 @@ def read(options: Options, runner: Runner) -> RawDataset:
       DataError: there is no text, a file is not UTF-8, or a split has one document only.
     """
     splits = {}
-    for name, paths in _split_files(options).items():
+    for name, paths in split_files(options).items():
         pieces = find_pieces(paths, options.encoding, runner)
         count = sum(piece.num_documents for piece in pieces)
         if not count:
@@ -98,19 +98,23 @@ def read(options: Options, runner: Runner) -> RawDataset:
     )
 
 
-def _split_files(options):
-    """Returns `{split: paths}`."""
+def split_files(options: Options, extensions: tuple[str, ...] = _EXTENSIONS) -> dict:
+    """Returns `{split: paths}` of texts.
+
+    Raises:
+      DataError: there is none, or names do not say which splits they are of.
+    """
     source, where = options.source, f"--source={options.source}"
     if options.split_files:
-        return {split: [path] for split, path in find_files(options, _EXTENSIONS).items()}
+        return {split: [path] for split, path in find_files(options, extensions).items()}
     if folders.is_file(source):
         return {"train": [source]}
     found = {}
     for name in inventory.names(source, options):
         path = os.path.join(source, name)
-        stem, extension = stem_of(name, _EXTENSIONS)
+        stem, extension = stem_of(name, extensions)
         if folders.is_folder(path):
-            paths, stem = _texts_in(path, options) if split_in(name) else [], name
+            paths, stem = _texts_in(path, options, extensions) if split_in(name) else [], name
             paths += filter(_is_wiki, inventory.files(path, options))
         else:
             paths = [path] if (extension and not is_document(name)) or _is_wiki(name) else []
@@ -122,8 +126,8 @@ def _split_files(options):
             found[stem] = paths
     if not found:
         raise DataError(
-            f"{where} has no .txt file, plain or with {' or '.join(PACKED)}, and no wiki_00 of "
-            "WikiExtractor"
+            f"{where} has no {' or '.join(extensions)} file, plain or with "
+            f"{' or '.join(PACKED)}, and no wiki_00 of WikiExtractor"
         )
     others = [name for name in found if not split_in(name)]
     if _are_titles(found):
@@ -154,6 +158,6 @@ def _is_wiki(path):
     return bool(_WIKI.fullmatch(split_packed(os.path.basename(path))[0]))
 
 
-def _texts_in(folder, options):
+def _texts_in(folder, options, extensions):
     names = inventory.names(folder, options)
-    return [os.path.join(folder, name) for name in names if stem_of(name, _EXTENSIONS)[1]]
+    return [os.path.join(folder, name) for name in names if stem_of(name, extensions)[1]]

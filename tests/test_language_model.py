@@ -1,0 +1,185 @@
+"""Trains a GPT-2 on characters, continues prompts, exports it; and on emulated TPU cores."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from input_fns import convert, dataset_info
+from input_fns.convert import writer
+from input_fns.convert.options import Options
+from input_fns.kinds import PipelineOptions
+from tests import numerics
+
+LENGTH, BATCH, STEPS = 16, 16, 30
+TEXT = "".join(f"{i} and {i + 1} are {2 * i + 1}.\n" for i in range(120))
+SIZES = "num_layers=2,hidden_size=16,num_heads=2,max_positions=16,dropout=0,attention_dropout=0"
+# Each step sums the gradients of the tokens of a global batch; variables of magnitude 1.
+ARITHMETIC = {"terms": BATCH * LENGTH, "depth": 5, "magnitude": 1.0}
+
+
+@pytest.fixture(scope="session")
+def characters_dir(once):
+    """A data set of characters."""
+
+    def build(path):
+        path.mkdir()
+        (path / "input.txt").write_text(TEXT)
+        source = str(path / "input.txt")
+        options = Options("lm_text", source=source, max_length=LENGTH, tokenizer="characters")
+        writer.write(convert.read(options), str(path / "data"))
+
+    return once("characters", build) / "data"
+
+
+@pytest.fixture(scope="session")
+def run_gpt(run_with, run_tpu_with, characters_dir):
+    """Runs a wrapper: `run_gpt(model_dir, "--mode=eval", on_tpu=False)`."""
+
+    def run(model_dir, *arguments, on_tpu=False):
+        (run_tpu_with if on_tpu else run_with)(
+            "--model=gpt",
+            f"--params=size=nano,{SIZES},learning_rate=0.01",
+            "--dataset=lm_text",
+            f"--data_dir={characters_dir}",
+            f"--model_dir={model_dir}",
+            "--seed=1",
+            *(f"--{mode}_batch_size={BATCH}" for mode in ("train", "eval", "predict")),
+            *(["--tpu=emulator"] if on_tpu else []),
+            *arguments,
+        )
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def model_dir(run_gpt, tmp_path_factory, serve_in_this_process):
+    """A model_dir with an evaluation and an export."""
+    path = tmp_path_factory.mktemp("gpt")
+    flags = [f"--train_steps={STEPS}", "--eval_split=validation", "--params=top_k=9"]
+    with serve_in_this_process():
+        run_gpt(path, *flags, f"--export_dir={path}/export")
+    return path
+
+
+@pytest.fixture(scope="module")
+def pipeline(characters_dir):
+    data = dataset_info.load(str(characters_dir), "lm_text")
+    return data.kind.pipeline(data, PipelineOptions())
+
+
+def test_the_metrics_are_those_of_the_text(model_dir, result, pipeline):
+    found, split = result(model_dir, STEPS)["eval"], pipeline.data.kind.splits["validation"]
+    total = math.log(found["perplexity"]) * split.num_tokens
+    assert found["bits_per_byte"] == pytest.approx(total / math.log(2) / split.num_bytes, rel=1e-5)
+    assert found["average_loss"] == pytest.approx(math.log(found["perplexity"]), rel=1e-5)
+    assert found["perplexity"] < len(set(TEXT)) * 0.8
+
+
+def read_lines(path):
+    with open(path) as file:
+        return list(map(json.loads, file))
+
+
+def predict(run_gpt, model_dir, folder, prompts, *more):
+    (folder / "prompts.txt").write_text("".join(f"{prompt}\n" for prompt in prompts))
+    files = [f"--input={folder}/prompts.txt", f"--predict_output={folder}/out.jsonl"]
+    run_gpt(model_dir, "--mode=predict", "--eval_split=none", *files, *more)
+    return read_lines(folder / "out.jsonl")
+
+
+def test_prompts_are_continued_in_their_order_at_any_batch_size(run_gpt, model_dir, tmp_path):
+    prompts = ["1 and", "are", "3 and 4 are", "<|endoftext|>"]
+    lines = predict(run_gpt, model_dir, tmp_path, prompts)
+    assert [line["prompt"] for line in lines] == [*prompts[:3], ""]
+    assert all(0 < line["num_tokens"] < LENGTH and line["log_prob"] < 0 for line in lines)
+    assert len({line["text"] for line in lines}) > 1
+    again = predict(run_gpt, model_dir, tmp_path, prompts, "--predict_batch_size=3")
+    assert [line["text"] for line in again] == [line["text"] for line in lines]
+    other = predict(run_gpt, model_dir, tmp_path, prompts, "--params=sampling_seed=1")
+    assert [line["text"] for line in other] != [line["text"] for line in lines]
+
+
+def test_the_export_generates_and_scores(run_gpt, model_dir, pipeline, session):
+    (path,) = (model_dir / "export").iterdir()
+    model = tf.compat.v1.saved_model.load(session, ["serve"], str(path))
+    ids = pipeline.tokenizer.encode(["1 and", "3 and 4 are"])
+    tokens = np.stack([pipeline.prompt_row(row, "") for row in ids])
+    length = np.array(list(map(len, ids)), np.int32)
+
+    def call(name, **inputs):
+        signature = model.signature_def[name]
+        fed = {signature.inputs[key].name: value for key, value in inputs.items()}
+        return session.run({k: v.name for k, v in signature.outputs.items()}, fed)
+
+    generated = call("generate", tokens=tokens, length=length)
+    for row, prompt, begin in zip(generated["tokens"], tokens, length):
+        assert row[:begin].tolist() == prompt[:begin].tolist()
+    assert (generated["length"] > length).all()
+    seeds = tokens.sum(axis=1, dtype=np.int32)  # those of "generate"
+    controls = {"max_tokens": np.full(2, LENGTH, np.int32), "seed": seeds}
+    served = call("serving_default", prompt=tokens, prompt_length=length, **controls)
+    np.testing.assert_array_equal(served["tokens"], generated["tokens"])
+    scored = call("score", tokens=generated["tokens"], length=generated["length"])
+    arithmetic = {"terms": 64, "depth": 80}  # of tests/models/text/test_gpt.py
+    token_log_probs = scored["token_log_probs"]
+    numerics.assert_close(token_log_probs, served["log_probs"], **arithmetic)
+    np.testing.assert_allclose(scored["log_prob"], token_log_probs.sum(axis=1), rtol=1e-5)
+    assert any(name.startswith("tokenizer-") for name in map(str, _names(path / "assets")))
+
+
+def _names(folder):
+    return [path.name for path in folder.iterdir()]
+
+
+def test_a_released_checkpoint_is_a_warm_start(run_gpt, model_dir, tmp_path, variables, capsys):
+    start = [f"--warm_start_from={model_dir}", "--mode=train", "--train_steps=1"]
+    run_gpt(tmp_path, *start, "--params=learning_rate=1e-9")
+    before, after = variables(model_dir), variables(tmp_path)
+    np.testing.assert_allclose(after["model/wte"], before["model/wte"], atol=1e-7)
+    assert "restored" in capsys.readouterr().out
+
+
+def test_a_checkpoint_of_another_size_is_one_line(run_gpt, model_dir, tmp_path):
+    start = [f"--warm_start_from={model_dir}", "--mode=train", "--train_steps=1"]
+    with pytest.raises(Exception, match="has num_layers=2, but this model has num_layers=3"):
+        run_gpt(tmp_path, *start, "--params=num_layers=3")
+
+
+TRAIN = ["--mode=train", "--train_steps=5", "--save_checkpoints_steps=5", "--params=epsilon=0.01"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("topology", ["1x2", "1x8"])
+def test_training_on_tpu_cores_equals_that_on_a_cpu(run_gpt, variables, tmp_path, topology):
+    run_gpt(tmp_path / "start", *TRAIN, "--train_steps=1")
+    start = f"--warm_start_from={tmp_path}/start"
+    run_gpt(tmp_path / "cpu", *TRAIN, start)
+    tpu = [start, "--iterations_per_loop=5", f"--tpu_topology={topology}"]
+    run_gpt(tmp_path / "tpu", *TRAIN, *tpu, on_tpu=True)
+    found, expected = variables(tmp_path / "tpu"), variables(tmp_path / "cpu")
+    assert numerics.excess(found, expected, **ARITHMETIC) < 1
+
+
+@pytest.mark.slow
+def test_evaluation_and_generation_on_tpu_cores(run_gpt, model_dir, result, tmp_path):
+    checkpoint = f"--checkpoint={model_dir}/model.ckpt-{STEPS}"
+    (tmp_path / "prompts.txt").write_text("1 and\nare\n3 and 4 are\n")
+    for name, on_tpu in (("cpu", False), ("tpu", True)):
+        topology = ["--tpu_topology=1x2"] if on_tpu else []
+        run_gpt(
+            tmp_path / name, checkpoint, "--mode=eval", "--eval_split=validation", *topology,
+            on_tpu=on_tpu,
+        )  # fmt: skip
+        output = [f"--input={tmp_path}/prompts.txt", f"--predict_output={tmp_path}/{name}.jsonl"]
+        run_gpt(model_dir, "--mode=predict", *output, *topology, on_tpu=on_tpu)
+    key = f"eval_{model_dir.name}"
+    on_cpu, on_tpu = (result(tmp_path / name, STEPS)[key] for name in ("cpu", "tpu"))
+    for name in ("perplexity", "bits_per_byte", "average_loss"):
+        numerics.assert_close(on_tpu[name], on_cpu[name], terms=13 * LENGTH, depth=80, name=name)
+    texts = [
+        [line["text"] for line in read_lines(tmp_path / f"{name}.jsonl")] for name in ("cpu", "tpu")
+    ]
+    assert texts[0] == texts[1]

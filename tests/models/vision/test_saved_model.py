@@ -21,13 +21,33 @@ def make_network():
     return tf.keras.Model(images, layers.Conv2D(4, 1)(x))
 
 
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory):
-    """A folder with a SavedModel of Keras, and the network itself."""
+def make_hub_module(network):
+    """An object with the attributes of https://www.tensorflow.org/hub/reusable_saved_models."""
+    module, spec = tf.__internal__.tracking.AutoTrackable(), tf.TensorSpec([None, *SHAPE])
+    call = tf.function(lambda images, training=False: network(images, training=training))
+    for training in (True, False):
+        call.get_concrete_function(spec, training=training)
+    module.__call__ = call
+    module.variables = network.variables
+    module.trainable_variables = network.trainable_variables
+    kernel = network.trainable_variables[0]
+    module.regularization_losses = [
+        tf.function(lambda: 0.01 * tf.reduce_sum(kernel**2), input_signature=[])
+    ]
+    return module
+
+
+@pytest.fixture(scope="module", params=["Keras", "TF Hub"])
+def saved(request, tmp_path_factory):
+    """A folder with a SavedModel of a network, and the network itself."""
     folder = str(tmp_path_factory.mktemp("saved") / "network")
     with traced.tensorflow_2():
+        tf.keras.backend.reset_uids()
         network = make_network()
-        network.save(folder, include_optimizer=False)
+        if request.param == "Keras":
+            network.save(folder, include_optimizer=False)
+        else:
+            tf.saved_model.save(make_hub_module(network), folder)
     return folder, network
 
 

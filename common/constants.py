@@ -24,7 +24,9 @@ WORDPIECE_TASKS = (
 )
 # Where a text with too many tokens loses them. "middle" keeps a quarter of the row from its start,
 # and the rest from its end (Sun et al. 2019, arXiv:1905.05583, section 5.1).
-TRUNCATE = ("end", "middle")
+TRUNCATE = ("end", "middle", "windows")
+WINDOWS = TRUNCATE[2]  # no truncation: a text is several rows
+JOINS = ("mean", "max", "vote")  # of the predictions of the windows of a text
 # SentencePiece model types.
 SUBWORDS = ("unigram", "bpe")
 

@@ -59,6 +59,8 @@ class PipelineOptions:
       export_text: whether a SavedModel takes text.
       dynamic_padding: whether batches of tokens are as long as their longest row.
       group_by_length: whether training batches have rows of similar length.
+      join_windows: how predictions of the windows of a text are joined, one of
+        `common.constants.JOINS`.
       params: hyperparameters of the model.
     """
 
@@ -69,6 +71,7 @@ class PipelineOptions:
     export_text: bool = False
     dynamic_padding: bool = False
     group_by_length: bool = False
+    join_windows: str = "mean"
     params: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 

@@ -7,7 +7,7 @@ import re
 from absl import flags
 
 from common import names, strict_flags
-from common.constants import ANNOTATION_TASKS, TABLE_TASKS, WORDPIECE_TASKS
+from common.constants import ANNOTATION_TASKS, JOINS, TABLE_TASKS, WORDPIECE_TASKS
 from common.errors import UsageError
 from common.messages import did_you_mean
 from common.size_flag import SizeParser, SizeSerializer, TextSizeParser
@@ -110,6 +110,13 @@ flags.DEFINE_float(
     "Fraction of each side that evaluation keeps when an image is larger than image_size.",
     lower_bound=0.01,
     upper_bound=1.0,
+)
+flags.DEFINE_enum(
+    "join_windows",
+    JOINS[0],
+    JOINS,
+    "Long texts for BERT, prepared with --truncate=windows: how evaluation, prediction and export "
+    "join the predictions of the windows of a text.",
 )
 flags.DEFINE_string(
     "cache",

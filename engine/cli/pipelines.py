@@ -21,6 +21,7 @@ _NEEDS = {
     "center_crop": "images with classes",
     "export_text": "text",
     "group_by_length": "prepared text for BERT",
+    "join_windows": "prepared text for BERT",
 }
 
 
@@ -56,6 +57,7 @@ def from_flags(splits: list[str], params: dict[str, Any] | None = None) -> Pipel
         # A TPU and micro-batches need static shapes.
         dynamic_padding=_of_cpu("dynamic_padding") and FLAGS.accumulate_steps == 1,
         group_by_length=_of_cpu("group_by_length"),
+        join_windows=FLAGS.join_windows,
         params=params or {},
     )
     pipeline = data.kind.pipeline(data, options)

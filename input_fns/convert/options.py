@@ -128,7 +128,8 @@ class Options:
     )
     truncate: str = _flag(
         "Where texts of BERT with too many tokens lose them; middle keeps a quarter of the row "
-        "from the start of the text, and the rest from its end.",
+        "from the start of the text, and the rest from its end. windows keeps all: several rows "
+        "of a text, which overlap; see doc_stride.",
         TRUNCATE[0],
         one_of=TRUNCATE,
     )
@@ -148,7 +149,8 @@ class Options:
         "Probability that a document is cut into shorter pairs.", 0.1, bounds=(0.0, 1.0)
     )
     doc_stride: int = _flag(
-        "Tokens from the start of a window of a context to that of the next.",
+        "Tokens from the start of a window of a context of squad to that of the next, and of a "
+        "text with --truncate=windows.",
         128,
         bounds=(1, 2**16),
     )

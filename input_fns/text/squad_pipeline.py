@@ -13,15 +13,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from common import files
 from input_fns import DataError
-from input_fns.core import records, serving
+from input_fns.core import serving
 from input_fns.record_pipeline import RecordPipeline
 from input_fns.text import squad_json
 from input_fns.text.token_pipeline import TokenPipeline
@@ -32,35 +30,13 @@ HOST_FEATURES = ("question_index", "token_starts", "token_ends", "is_max_context
 
 @dataclasses.dataclass(frozen=True)
 class SquadPipeline(TokenPipeline):
-    """Feeds windows of contexts; see the module.
+    """Feeds windows of contexts; see the module."""
 
-    Attributes:
-      keeps_host_features: whether the features have those for the host.
-    """
-
-    keeps_host_features: bool = False
-
-    @property
-    def features(self):
-        """Features of a window in prediction, as the model gets them."""
-        found = TokenPipeline.features.fget(self)
-        return {name: feature for name, feature in found.items() if name not in HOST_FEATURES}
-
-    def decode(self, serialized):
-        """Returns stored features and labels, without the features for the host."""
-        features, labels = TokenPipeline.decode(self, serialized)
-        if not self.keeps_host_features:
-            features = {name: features[name] for name in features if name not in HOST_FEATURES}
-        return features, labels
+    host_features = HOST_FEATURES
 
     def predict_input_fn(self, split: str):
         """Returns an input_fn for prediction; the model pads its predictions to max_length."""
         return self._dynamically_padded(RecordPipeline.predict_input_fn(self, split))
-
-    def host_examples(self, split: str, batch_size: int) -> Iterator[tuple[Any, Any]]:
-        """Yields NumPy `(features, labels)` batches with the features for the host."""
-        pipeline = dataclasses.replace(self, keeps_host_features=True)
-        return records.iterate(lambda: pipeline.in_order(split).rebatch(batch_size))
 
     def questions(self, split: str) -> list[squad_json.Question]:
         """Returns all questions of a split, in the order of their source.

@@ -22,6 +22,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,8 @@ class TokenPipeline(RecordPipeline):
         up to a multiple of 8, instead of max_length.
       group_by_length: whether training batches for a CPU or GPU hold rows of similar length; needs
         dynamic_padding, and a split that is cached in memory.
+      keeps_host_features: whether the features have those for the host.
+      host_features: names of stored features for host metrics and writers, not for the model.
     """
 
     data: DatasetInfo
@@ -53,13 +56,31 @@ class TokenPipeline(RecordPipeline):
     serves_text: bool = False
     dynamic_padding: bool = False
     group_by_length: bool = False
+    keeps_host_features: bool = False
+    host_features = ()
     outside = "a token id or a place in the shards does not match dataset.json"
 
     @property
     def features(self) -> dict[str, Feature]:
         """Features of an example in prediction, as the model gets them."""
         stored = RecordPipeline.features.fget(self)
-        return {name: Feature("raw", "int32", feature.shape) for name, feature in stored.items()}
+        return {
+            name: Feature("raw", "int32", feature.shape)
+            for name, feature in stored.items()
+            if name not in self.host_features
+        }
+
+    def decode(self, serialized):
+        """Returns stored features and labels, without the features for the host."""
+        features, labels = RecordPipeline.decode(self, serialized)
+        if not self.keeps_host_features:
+            features = {n: value for n, value in features.items() if n not in self.host_features}
+        return features, labels
+
+    def host_examples(self, split: str, batch_size: int) -> Iterator[tuple[Any, Any]]:
+        """Yields NumPy `(features, labels)` batches with the features for the host."""
+        pipeline = dataclasses.replace(self, keeps_host_features=True)
+        return records.iterate(lambda: pipeline.in_order(split).rebatch(batch_size))
 
     @property
     def vocabulary_path(self) -> str:

@@ -257,7 +257,7 @@ def head_length(length, truncate: str):
       length: number of tokens that it keeps, an integer or a tensor.
       truncate: one of `common.constants.TRUNCATE`.
     """
-    return length if truncate == "end" else length // 4
+    return length // 4 if truncate == "middle" else length
 
 
 def load(path: str, lower_case: bool) -> WordPieceTokenizer:

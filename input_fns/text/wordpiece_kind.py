@@ -10,7 +10,7 @@ import os
 import numpy as np
 
 from common import names
-from common.constants import TRUNCATE, WORDPIECE_TASKS
+from common.constants import JOINS, TRUNCATE, WINDOWS, WORDPIECE_TASKS
 from common.errors import UsageError
 from input_fns import DataError, kinds
 from input_fns.core.dataset_parts import MAX_EXAMPLE_BYTES, Feature, listed
@@ -46,6 +46,7 @@ _TASK_FEATURES = {
 _ROWS = ("tag_ids", "token_starts", "token_ends", "is_max_context")
 # Features that hold places in a row, and those that are 0 or 1.
 _PLACES = ("masked_lm_positions", "start_positions", "end_positions")
+_WINDOWS = "a data set of long texts, prepared with --truncate=windows. Remove it"
 _FLAGS = ("input_mask", "segment_ids", "masked_lm_weights", "next_sentence_labels")
 
 
@@ -92,7 +93,8 @@ class WordPiece(Kind):
       lower_case: whether text is lower-cased and loses its accents.
       has_pairs: whether an example has two texts.
       splits: `{name: WordPieceSplit}`.
-      truncate: one of `common.constants.TRUNCATE`: where longer texts lose tokens.
+      truncate: one of `common.constants.TRUNCATE`: where longer texts lose tokens; "windows": they
+        are several rows, with the feature "document_index".
     """
 
     task: str = field(one_of(WORDPIECE_TASKS))
@@ -109,7 +111,7 @@ class WordPiece(Kind):
     content = "is text"
     side_names = ("vocab.txt", "questions-*.json")
     model_fields = ("vocab_size", "max_length", "has_pairs")
-    flags = ("export_text", "group_by_length")
+    flags = ("export_text", "group_by_length", "join_windows")
 
     def check(self, data):
         """Raises DataError if features, labels, classes or properties are not those of the task."""
@@ -157,9 +159,10 @@ class WordPiece(Kind):
             num_tags = fields.integer("num_tags", 1)
             if len(fields.required("tag_names", strings)) != num_tags:
                 raise DataError(f"properties.tag_names are not num_tags={num_tags} names")
+        if self.task == "squad" or self.truncate == WINDOWS:
+            fields.integer("doc_stride", 1, MAX_EXAMPLE_BYTES)
         if self.task == "squad":
             fields.required("has_impossible", boolean)
-            fields.integer("doc_stride", 1, MAX_EXAMPLE_BYTES)
             fields.integer("max_query_length", 1, max(1, self.max_length - 4))
         if "tag_names" in fields:
             wrong = names.find_class_name_problem(fields.required("tag_names", strings))
@@ -184,8 +187,17 @@ class WordPiece(Kind):
 
     def pipeline(self, data, options):
         """Returns the pipeline of the task."""
+        from input_fns.text.document_pipeline import DocumentPipeline
         from input_fns.text.squad_pipeline import SquadPipeline
         from input_fns.text.token_pipeline import TokenPipeline
+
+        has_windows = self.truncate == WINDOWS and self.task in ("classification", "regression")
+        joins = JOINS if self.task == "classification" else JOINS[:2]
+        if options.join_windows not in (joins if has_windows else JOINS[:1]):
+            raise UsageError(
+                f"--join_windows={options.join_windows} needs "
+                + (f"one of {', '.join(joins)} for {self.task}" if has_windows else _WINDOWS)
+            )
 
         if options.export_text:
             if self.task not in ("classification", "regression", "squad"):
@@ -195,12 +207,16 @@ class WordPiece(Kind):
                 )
             importlib.import_module("input_fns.text.wordpiece_ops")  # raises what is missing
         make = SquadPipeline if self.task == "squad" else TokenPipeline
+        more = {}
+        if has_windows:
+            make, more = DocumentPipeline, {"join_windows": options.join_windows}
         return make(
             data,
             options.cache,
             options.export_text,
             options.dynamic_padding,
             options.group_by_length,
+            **more,
         )
 
     def side_files(self, data, split_names):

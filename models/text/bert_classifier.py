@@ -9,7 +9,7 @@ from __future__ import annotations
 from models import classification, targets
 from models.layers.dropout import dropout
 from models.model import ModelError
-from models.text import bert, bert_model
+from models.text import bert, bert_model, document_metrics
 
 
 def default_params():
@@ -66,6 +66,12 @@ def metric_directions(params):
     return {**targets.metric_directions(params), "f1": "max", "matthews_correlation": "max"}
 
 
+def host_metrics(params, pipeline):
+    """Those of the target and, of long texts, of documents."""
+    documents = document_metrics.host_metrics(pipeline, document_metrics.Classes)
+    return [*targets.host_metrics(params, pipeline), *documents]
+
+
 MODEL = bert_model.model(
     "classifier",
     targets.inference(inference),
@@ -76,7 +82,7 @@ MODEL = bert_model.model(
     mean_outputs=targets.mean_outputs,
     metrics=metrics,
     metric_directions=metric_directions,
-    host_metrics=targets.host_metrics,
+    host_metrics=host_metrics,
     reports=targets.reports,
     check_params=check_params,
     unused_params=targets.unused_params,

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from models.layers.dropout import dropout
 from models.model import Loss
-from models.text import bert, bert_model
+from models.text import bert, bert_model, document_metrics
 from models.text.correlation import Correlation
 
 
@@ -46,9 +46,10 @@ def metrics(labels, outputs, weights, params):
 
 
 def host_metrics(params, pipeline):
-    """Pearson and Spearman correlation."""
-    del params, pipeline
-    return [Correlation()]
+    """Pearson and Spearman correlation; of long texts also those of documents."""
+    del params
+    documents = document_metrics.host_metrics(pipeline, document_metrics.Scores)
+    return [Correlation(), *documents]
 
 
 def predictions(features, outputs, params):

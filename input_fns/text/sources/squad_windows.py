@@ -17,7 +17,7 @@ from input_fns.convert.options import Options
 from input_fns.convert.shared_array import SharedArray
 from input_fns.convert.source import Broken, RawSplit, Row
 from input_fns.dataset_info import Feature
-from input_fns.text.sources.token_rows import StoredTokens
+from input_fns.text.sources.token_rows import StoredTokens, window_starts
 
 NUM_SPECIAL = 3  # [CLS] and two [SEP]
 
@@ -46,8 +46,8 @@ class Windows(NamedTuple):
     @property
     def starts(self) -> range:
         """The first token of each window; the last window ends with the context."""
-        more = max(0, -(-(self.length - self.capacity) // self.stride))
-        return range(0, (more + 1) * self.stride, self.stride) if self.length else range(0)
+        starts = window_starts(self.length, self.capacity, self.stride)
+        return starts if self.length else range(0)
 
     def tokens(self, number: int) -> range:
         """The tokens of the context in a window."""

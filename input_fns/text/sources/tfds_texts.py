@@ -170,10 +170,10 @@ READERS = (
     ),
     Reader(
         *(CLASSIFICATION, "texts with classes", "one or two texts and a label"),
-        *(f"{_OPTIONS} lower_case truncate", _find_classes, _read_labelled),
+        *(f"{_OPTIONS} lower_case truncate doc_stride", _find_classes, _read_labelled),
     ),
     Reader(
         *(REGRESSION, "texts with scores", "one or two texts and a label that is a float"),
-        *(f"{_OPTIONS} lower_case truncate", _find_scores, _read_labelled),
+        *(f"{_OPTIONS} lower_case truncate doc_stride", _find_scores, _read_labelled),
     ),
 )

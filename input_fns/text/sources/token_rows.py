@@ -3,7 +3,8 @@
     [CLS] text [SEP]    or    [CLS] text [SEP] second text [SEP]
 
 Longer ones are truncated as by google-research/bert: the longer of two texts first, at its end.
-With --truncate=middle, tokens are removed from the middle instead.
+With --truncate=middle, tokens are removed from the middle instead. With --truncate=windows a text
+is several rows, which start every `doc_stride` tokens: no token is lost.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from common.constants import WINDOWS
+from input_fns import DataError
 from input_fns.convert.options import Options
 from input_fns.convert.runners import Runner
 from input_fns.convert.shared_array import SharedArray, SharedRows
@@ -27,6 +30,7 @@ from input_fns.text.wordpiece import WordPieceTokenizer
 from input_fns.text.wordpiece_kind import WordPieceSplit
 
 _BLOCK_TOKENS = 2**19
+DOCUMENT = "document_index"  # feature
 
 
 class StoredTokens(NamedTuple):
@@ -91,9 +95,10 @@ class RawTokenRows(RawSplit):
       labels: classes, int64 `[size]`, or None.
       scores: float32 `[size]`, or None.
       has_labels, targets: see `RawTexts`.
+      documents: number of the text of each row in the split, int32 `[size]`, of windows; or None.
     """
 
-    KEYS = ("ids", "lengths", "labels", "scores", "targets")
+    KEYS = ("ids", "lengths", "labels", "scores", "targets", "documents")
 
     ids: SharedRows
     lengths: np.ndarray
@@ -103,6 +108,7 @@ class RawTokenRows(RawSplit):
     scores: np.ndarray | None = None
     has_labels: bool = True
     targets: np.ndarray | None = None
+    documents: np.ndarray | None = None
 
     @property
     def num_bytes(self) -> int:
@@ -122,12 +128,16 @@ class RawTokenRows(RawSplit):
         features = row_features(self.tokens, self.max_length)
         if self.scores is not None:
             features["score"] = Feature("raw", "float32", ())
+        if self.documents is not None:
+            features[DOCUMENT] = Feature("raw", "int32", ())
         at_once = max(1, _BLOCK_TOKENS // self.max_length)
         for begin in range(0, len(self), at_once):
             some = self.part(begin, begin + at_once)
             values = block_values(some.ids.joined(), some.lengths, self.tokens, self.max_length)
             if self.scores is not None:
                 values["score"] = some.scores.astype("<f4")
+            if self.documents is not None:
+                values[DOCUMENT] = some.documents.astype("<i4")
             yield Rows(values, features, some.labels)
 
 
@@ -196,13 +206,16 @@ def encode(
 
     Args:
       raw: splits of `RawTexts`; `kind` has the task, and the texts that the source left out.
-      options: see `bert_vocabulary.tokenizer_from_options`; `max_length`; `truncate`.
+      options: see `bert_vocabulary.tokenizer_from_options`; `max_length`; `truncate`; `doc_stride`.
       progress: function that prints a line.
       runner: runs functions on parts of the texts.
 
     Raises:
-      DataError: the vocabulary is invalid, or cannot be learnt.
+      DataError: the vocabulary is invalid, or cannot be learnt; or windows of pairs, or of texts
+        with several labels.
     """
+    if options.truncate == WINDOWS:
+        raw = _with_windows(raw, options)
     train = raw.splits.get("train")
     texts = train and (
         some for side in train.texts for (some,) in bert_vocabulary.row_parts((side,))
@@ -253,24 +266,56 @@ def truncated_lengths(first: int, second: int, room: int) -> tuple[int, int]:
     return room - room // 2, room // 2
 
 
+def _with_windows(raw, options):
+    """Returns the data set with the property of its windows.
+
+    Raises:
+      DataError: its texts cannot have windows.
+    """
+    if raw.kind.has_pairs or raw.target:
+        what = "pairs of texts" if raw.kind.has_pairs else f"--task={options.task}"
+        raise DataError(
+            f"--truncate=windows is not valid for {what}: it needs single texts with one class or "
+            "one number each. Use --truncate=end or middle"
+        )
+    return dataclasses.replace(raw, properties={**raw.properties, "doc_stride": options.doc_stride})
+
+
+def window_starts(length: int, room: int, stride: int) -> range:
+    """Returns the first token of each window of a text, one at least; the last ends with the text.
+
+    Args:
+      length: tokens of the text.
+      room: tokens of a window.
+      stride: tokens from the start of a window to that of the next, at most `room`.
+    """
+    return range(0, max(0, -(-(length - room) // stride)) * stride + 1, stride)
+
+
 def _encode_split(split: RawTexts, tokenizer, options, left_out, runner):
-    encode_rows = functools.partial(
-        _encode_rows, tokenizer, options.max_length - 1 - len(split.texts), options.truncate
-    )
-    lengths, num_truncated = [], 0
+    room, has_windows = options.max_length - 1 - len(split.texts), options.truncate == WINDOWS
+    encode_rows = functools.partial(_encode_rows, tokenizer, room, options.truncate)
+    if has_windows:
+        encode_rows = functools.partial(_encode_windows, tokenizer, room, options.doc_stride)
+    lengths, counts, num_truncated = [], [], 0
 
     def ids():
         nonlocal num_truncated
-        for of_part, lengths_of_part, truncated in runner.apply(
+        for of_part, lengths_of_part, counts_of_part, truncated in runner.apply(
             encode_rows, bert_vocabulary.row_parts(split.texts)
         ):
             lengths.append(lengths_of_part)
+            counts.append(counts_of_part)
             num_truncated += truncated
             yield of_part
 
     shared = SharedArray.write(runner.folder, ids())
     lengths = np.concatenate(lengths)
-    num_tokens = int(lengths.sum()) + len(split) * (1 + len(split.texts))
+    num_tokens = int(lengths.sum()) + len(lengths) * (1 + len(split.texts))
+    documents = np.repeat(np.arange(len(split), dtype=np.int32), np.concatenate(counts))
+    labels, scores = (
+        None if values is None else values[documents] for values in (split.labels, split.scores)
+    )
     described = WordPieceSplit(
         len(split) + sum(left_out.values()), num_tokens, num_truncated, left_out
     )
@@ -279,16 +324,21 @@ def _encode_split(split: RawTexts, tokenizer, options, left_out, runner):
         lengths,
         StoredTokens.of(tokenizer),
         options.max_length,
-        split.labels,
-        split.scores,
+        labels,
+        scores,
         split.has_labels,
         split.targets,
+        documents if has_windows else None,
     )
     return rows, described
 
 
 def _encode_rows(tokenizer, room, truncate, texts):
-    """Returns the joined ids of some rows, the lengths `[rows, texts]`, and how many are cut."""
+    """Encodes some rows.
+
+    Returns:
+      Joined ids, lengths `[rows, texts]`, number of rows of each, and how many are cut.
+    """
     ids, lengths, num_truncated = [], [], 0
     for row in zip(*(tokenizer.encode_ids(of_side) for of_side in texts)):
         whole = tuple(map(len, row))
@@ -297,7 +347,20 @@ def _encode_rows(tokenizer, room, truncate, texts):
         lengths.append(kept)
         for text, length in zip(row, kept):
             ids += _truncated(text, length, truncate)
-    return np.array(ids, tokenizer.dtype), np.array(lengths, np.int32), num_truncated
+    counts = np.ones(len(lengths), np.int32)
+    return np.array(ids, tokenizer.dtype), np.array(lengths, np.int32), counts, num_truncated
+
+
+def _encode_windows(tokenizer, room, doc_stride, texts):
+    """Encodes the windows of some texts; returns the same as `_encode_rows`."""
+    ids, lengths, counts = [], [], []
+    for text in tokenizer.encode_ids(texts[0]):
+        starts = window_starts(len(text), room, min(room, doc_stride))
+        windows = [text[start : start + room] for start in starts]
+        ids += itertools.chain.from_iterable(windows)
+        lengths += [[len(window)] for window in windows]
+        counts.append(len(windows))
+    return np.array(ids, tokenizer.dtype), np.array(lengths, np.int32), np.array(counts), 0
 
 
 def _truncated(ids, length, truncate):

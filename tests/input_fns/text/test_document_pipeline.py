@@ -1,0 +1,96 @@
+"""Joins of windows in NumPy, in a graph and over batches; windows in a graph and in Python."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from input_fns.text import document_pipeline, wordpiece
+from input_fns.text.sources import token_rows
+
+DOCUMENTS = np.array([0, 0, 0, 1, 2, 2], np.int32)
+PROBABILITIES = np.array(
+    [[0.9, 0.1], [0.4, 0.6], [0.45, 0.55], [0.2, 0.8], [0.7, 0.3], [0.1, 0.9]], np.float32
+)
+SCORES = np.array([1, 2, 6, 3, 5, -1], np.float32)
+# Mean, maxima divided by their sum, votes; the votes of document 2 tie, its mean is of class 1.
+EXPECTED = {
+    "mean": ([[1.75 / 3, 1.25 / 3], [0.2, 0.8], [0.4, 0.6]], [0, 1, 1]),
+    "max": ([[0.6, 0.4], [0.2, 0.8], [0.4375, 0.5625]], [0, 1, 1]),
+    "vote": ([[1 / 3, 2 / 3], [0, 1], [0.5, 0.5]], [1, 1, 1]),
+}
+PREDICTIONS = {"probabilities": PROBABILITIES, "scores": SCORES, "classes": np.zeros(6, np.int32)}
+
+
+@pytest.mark.parametrize("how", EXPECTED)
+def test_windows_are_joined(how):
+    found = document_pipeline.join(PREDICTIONS, DOCUMENTS, how)
+    probabilities, classes = EXPECTED[how]
+    np.testing.assert_allclose(found["probabilities"], probabilities, rtol=1e-6)
+    np.testing.assert_array_equal(found["classes"], classes)
+    scores = {"max": [6, 3, 5]}.get(how, [3, 3, 2])
+    np.testing.assert_allclose(found["scores"], scores)
+
+
+@pytest.mark.parametrize("how", EXPECTED)
+def test_a_graph_joins_alike(how, session):
+    document_ops = pytest.importorskip("input_fns.text.document_ops")
+    tensors = tf.nest.map_structure(tf.constant, PREDICTIONS)
+    found = session.run(document_ops.joined(tensors, tf.constant(DOCUMENTS), how))
+    expected = document_pipeline.join(PREDICTIONS, DOCUMENTS, how)
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name], values, rtol=1e-6)
+
+
+class OneSplit:
+    """A pipeline of these windows."""
+
+    data = type("Data", (), {"all_class_names": ()})
+
+    def documents(self, split):
+        assert split == "test"
+        return DOCUMENTS
+
+    def join(self, predictions, documents):
+        return document_pipeline.join(predictions, documents, "mean")
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 6])
+def test_documents_may_span_batches(size, tmp_path):
+    examples = type("Examples", (), {"what": "test"})
+    writer = document_pipeline.DocumentWriter(OneSplit(), examples)
+    batches = ({"scores": SCORES[i : i + size]} for i in range(0, 6, size))
+    writer.write(f"{tmp_path}/out.jsonl", batches)
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [line["scores"] for line in lines] == [3, 3, 2]
+    assert [line["windows"] for line in lines] == [3, 1, 2]
+    assert [line["index"] for line in lines] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("length", "starts"),
+    [(0, [0]), (1, [0]), (5, [0]), (6, [0, 3]), (8, [0, 3]), (9, [0, 3, 6]), (11, [0, 3, 6])],
+)
+def test_windows_of_5_tokens_every_3(length, starts):
+    assert [*token_rows.window_starts(length, room=5, stride=3)] == starts
+
+
+PIECES = [*wordpiece.SPECIAL, "a", "b", "c", "##d"]
+VOCABULARY = wordpiece.WordPieceTokenizer("".join(f"{p}\n" for p in PIECES).encode(), True)
+TEXTS = ["a b c", "", "a b cd a b cd a", "c " * 20]
+
+
+def test_a_graph_makes_the_windows_of_prepare_data(session):
+    document_ops = pytest.importorskip("input_fns.text.document_ops")
+    found = session.run(document_ops.windows(tf.constant(TEXTS), VOCABULARY, 7, 3))
+    rows, documents = [], []
+    for number, ids in enumerate(VOCABULARY.encode_ids(TEXTS)):
+        for start in token_rows.window_starts(len(ids), 5, 3):
+            row = [VOCABULARY.cls_id, *ids[start : start + 5], VOCABULARY.sep_id]
+            rows.append(row + [VOCABULARY.pad_id] * (7 - len(row)))
+            documents.append(number)
+    np.testing.assert_array_equal(found["input_ids"], rows)
+    np.testing.assert_array_equal(found["input_mask"], np.array(rows) != VOCABULARY.pad_id)
+    np.testing.assert_array_equal(found["document_index"], documents)

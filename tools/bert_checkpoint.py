@@ -96,6 +96,7 @@ def to_hugging_face(source: str, out: str) -> None:
     tokenizer = {"tokenizer_class": "BertTokenizer", "model_max_length": params["max_positions"]}
     if "lower_case" in found:
         tokenizer["do_lower_case"] = found["lower_case"]
+        tokenizer["strip_accents"] = found["lower_case"] and found["strip_accents"]
     else:
         print("set do_lower_case in tokenizer_config.json: whether the vocabulary is lower-case")
     texts = {"config.json": config, "tokenizer_config.json": tokenizer}
@@ -116,7 +117,7 @@ def _read_source(source):
 
     Returns:
       `{variable: array}`, hyperparameters, tokens, and what else flags.cfg and the data set say:
-      `{"model": value of --model, "lower_case": bool, "labels": [name]}`, or {}.
+      `{"model": value of --model, "lower_case", "strip_accents": bool, "labels": [name]}`, or {}.
     """
     checkpoint = find.find_in(source, is_trained=False)
     if checkpoint is None:
@@ -160,7 +161,8 @@ def _read_run(model_dir):
     data = dataset_info.read(given.get("data_dir", ""))
     if data.kind.name != "wordpiece" or "num_heads" not in params:
         raise UsageError(f"{model_dir} is not the model_dir of a BERT")
-    found = {"model": given["model"], "lower_case": data.kind.lower_case}
+    found = {name: getattr(data.kind, name) for name in ("lower_case", "strip_accents")}
+    found["model"] = given["model"]
     found["labels"] = data.class_names or data.properties.get("tag_names", ())
     path = os.path.join(data.data_dir, data.kind.vocabulary)
     tokens = hugging_face.parse_vocabulary(files.read_text(path))

@@ -119,12 +119,17 @@ def _truncation(trained, given):
     return f"--truncate={trained} in training, {given} now"
 
 
+def _accents(trained, given):
+    return f"--strip_accents={str(trained).lower()} in training, {str(given).lower()} now"
+
+
 _DIFFERENCES = {
     "classes": _classes,
     "target": _target,
     "features": _features,
     "assets": _assets,
     "truncation": _truncation,
+    "accents": _accents,
 }
 
 

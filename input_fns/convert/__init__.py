@@ -59,7 +59,7 @@ _MANIFEST = (
     "vocabulary lower_case audio_folder audio_column text_columns group_column split_column "
     f"split_files {_TABLE} {_AUDIO}"
 )
-_BERT = f"vocabulary vocab_size lower_case max_length name skip {_HOLD_OUT}"
+_BERT = f"vocabulary vocab_size lower_case strip_accents max_length name skip {_HOLD_OUT}"
 _TEXT = f"truncate doc_stride {_BERT}"  # of `token_rows`
 _SUBWORDS = f"vocabulary vocab_size subwords max_length name skip {_HOLD_OUT}"
 _PAIRS = "max_predictions_per_seq masked_lm_prob whole_word_mask dupe_factor short_seq_prob"
@@ -167,7 +167,8 @@ SOURCES = {
         "convert.tfds",
         "source image_size class_names max_boxes mask_values ignored sample_rate max_seconds "
         "label_columns doc_stride max_query_length "
-        f"languages text_columns vocabulary vocab_size lower_case max_length truncate subwords "
+        "languages text_columns vocabulary vocab_size lower_case strip_accents max_length "
+        "truncate subwords "
         f"{_PIXELS}",
         needs="",
         tasks=("classification", "regression", *ANNOTATION_TASKS),

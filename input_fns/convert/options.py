@@ -126,6 +126,11 @@ class Options:
         "lower-case the texts of speech_manifest.",
         True,
     )
+    strip_accents: bool = _flag(
+        "Whether lower-cased text for BERT loses its accents; false for vocabularies that have "
+        "accents in lower case (strip_accents of Hugging Face).",
+        True,
+    )
     truncate: str = _flag(
         "Where texts of BERT with too many tokens lose them; middle keeps a quarter of the row "
         "from the start of the text, and the rest from its end. windows keeps all: several rows "

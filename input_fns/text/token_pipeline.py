@@ -97,7 +97,8 @@ class TokenPipeline(RecordPipeline):
         """The tokenizer with the vocabulary of the data set, a `wordpiece.WordPieceTokenizer`."""
         from input_fns.text import wordpiece  # Hugging Face tokenizers are an optional dependency
 
-        return wordpiece.load(self.vocabulary_path, self.data.kind.lower_case)
+        kind = self.data.kind
+        return wordpiece.load(self.vocabulary_path, kind.lower_case, kind.strip_accents)
 
     @property
     def assets(self) -> tuple[str, ...]:

@@ -76,23 +76,32 @@ class WordPieceTokenizer:
 
     Attributes:
       vocab: content of the vocabulary file.
-      lower_case: whether text is lower-cased and its accents removed ("uncased" models).
+      lower_case: whether text is lower-cased ("uncased" models).
+      strip_accents: whether lower-cased text loses its accents; False for cased text.
       pieces: pieces in the order of their ids.
       pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
     """
 
-    def __init__(self, vocab: bytes, lower_case: bool, name: str = "the vocabulary"):
+    def __init__(
+        self,
+        vocab: bytes,
+        lower_case: bool,
+        name: str = "the vocabulary",
+        strip_accents: bool = True,
+    ):
         """Parses the content of a vocab.txt.
 
         Args:
           vocab: UTF-8 text with one piece per line; the line number, from 0, is the id.
           lower_case: `do_lower_case` of google-research/bert.
           name: path for errors.
+          strip_accents: False keeps the accents of lower-cased text, unlike google-research/bert.
 
         Raises:
           DataError: it is not UTF-8, or lacks a special token.
         """
         self.vocab, self.lower_case = vocab, lower_case
+        self.strip_accents = lower_case and strip_accents
         try:
             lines = vocab.decode("utf-8-sig").split("\n")
         except UnicodeDecodeError as error:
@@ -114,11 +123,11 @@ class WordPieceTokenizer:
                 numbers, unk_token=UNKNOWN, max_input_chars_per_word=MAX_WORD_CHARACTERS
             )
         )
-        _set_words(self._tokenizer, lower_case)
+        _set_words(self._tokenizer, lower_case, self.strip_accents)
         self._ids_of = _ChunkIds(self._tokenizer)
 
     def __reduce__(self):
-        return _unpickled, (self.vocab, self.lower_case)
+        return _unpickled, (self.vocab, self.lower_case, self.strip_accents)
 
     @property
     def vocab_size(self) -> int:
@@ -179,9 +188,9 @@ class WordPieceTokenizer:
 
 
 @functools.lru_cache(maxsize=1)
-def _unpickled(vocab, lower_case):
+def _unpickled(vocab, lower_case, strip_accents):
     """Returns the tokenizer that a worker process keeps between tasks, with the ids it knows."""
-    return WordPieceTokenizer(vocab, lower_case)
+    return WordPieceTokenizer(vocab, lower_case, strip_accents=strip_accents)
 
 
 class _ChunkIds(dict):
@@ -243,9 +252,12 @@ def _lower_sigmas(match):
     return "".join(small if big == "Σ" else big for big, small in zip(word, lower))
 
 
-def _set_words(tokenizer, lower_case):
+def _set_words(tokenizer, lower_case, strip_accents):
     tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(
-        clean_text=True, handle_chinese_chars=True, strip_accents=lower_case, lowercase=lower_case
+        clean_text=True,
+        handle_chinese_chars=True,
+        strip_accents=lower_case and strip_accents,
+        lowercase=lower_case,
     )
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
 
@@ -260,7 +272,7 @@ def head_length(length, truncate: str):
     return length // 4 if truncate == "middle" else length
 
 
-def load(path: str, lower_case: bool) -> WordPieceTokenizer:
+def load(path: str, lower_case: bool, strip_accents: bool = True) -> WordPieceTokenizer:
     """Reads a vocab.txt, local or gs://.
 
     Raises:
@@ -270,15 +282,15 @@ def load(path: str, lower_case: bool) -> WordPieceTokenizer:
         raise DataError(f"the vocabulary {path} is not a file")
     try:
         with files.open_bytes(path) as file:
-            return WordPieceTokenizer(file.read(), lower_case, path)
+            return WordPieceTokenizer(file.read(), lower_case, path, strip_accents)
     except folders.missing_error(path) as error:
         raise DataError(f"the vocabulary {path} is not there") from error
 
 
-def count_words(texts: Iterable[str], lower_case: bool) -> Counter[str]:
+def count_words(texts: Iterable[str], lower_case: bool, strip_accents: bool = True) -> Counter[str]:
     """Returns how often each word is in texts, to learn a vocabulary; see `train`."""
     words = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token=UNKNOWN))
-    _set_words(words, lower_case)
+    _set_words(words, lower_case, strip_accents)
     chunks: Counter[str] = Counter()
     for text in texts:
         chunks.update(_chunks(text))
@@ -293,20 +305,23 @@ def count_words(texts: Iterable[str], lower_case: bool) -> Counter[str]:
     return counts
 
 
-def train(words: Mapping[str, int], size: int, lower_case: bool) -> WordPieceTokenizer:
+def train(
+    words: Mapping[str, int], size: int, lower_case: bool, strip_accents: bool = True
+) -> WordPieceTokenizer:
     """Learns a vocabulary, the same one from the same words.
 
     Args:
       words: how often each word is in the text; see `count_words`.
       size: number of pieces with the special tokens; a small text may have fewer.
       lower_case: see `WordPieceTokenizer`.
+      strip_accents: see `WordPieceTokenizer`.
 
     Raises:
       DataError: there are no words, or they have more distinct characters than `size`.
     """
     # The library numbers characters in the order of a hash table, which differs between runs, and
     # breaks ties by these numbers. Those of "special tokens" are fixed.
-    first = [*SPECIAL, *_alphabet(words, lower_case)]
+    first = [*SPECIAL, *_alphabet(words, lower_case, strip_accents)]
     if len(first) == len(SPECIAL):
         raise DataError("there is no text to learn a vocabulary from")
     if len(first) > size:
@@ -322,7 +337,8 @@ def train(words: Mapping[str, int], size: int, lower_case: bool) -> WordPieceTok
     trained.train_from_iterator(_repeated(words), trainer)
     numbers = trained.get_vocab()
     pieces = sorted(numbers, key=numbers.__getitem__)
-    return WordPieceTokenizer("".join(f"{piece}\n" for piece in pieces).encode(), lower_case)
+    vocab = "".join(f"{piece}\n" for piece in pieces).encode()
+    return WordPieceTokenizer(vocab, lower_case, strip_accents=strip_accents)
 
 
 def _repeated(words):
@@ -342,7 +358,7 @@ def _repeated(words):
     yield "".join(some)
 
 
-def _alphabet(words, lower_case):
+def _alphabet(words, lower_case, strip_accents):
     """Returns the most frequent characters as pieces: "a", and "##a" if it can continue a word."""
     counts: Counter[str] = Counter()
     for word, count in words.items():
@@ -351,7 +367,7 @@ def _alphabet(words, lower_case):
     frequent = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     characters = sorted(character for character, _ in frequent[:_MAX_ALPHABET])
     splits = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token=UNKNOWN))
-    _set_words(splits, lower_case)
+    _set_words(splits, lower_case, strip_accents)
     in_words = [splits.normalizer.normalize_str(f"a{character}a") for character in characters]
     continuing = [
         f"{CONTINUATION}{character}"

@@ -90,7 +90,8 @@ class WordPiece(Kind):
       vocabulary: name of the vocab.txt in the folder of the data set.
       vocab_size: number of lines of vocab.txt.
       max_length: tokens per row, with [CLS] and [SEP].
-      lower_case: whether text is lower-cased and loses its accents.
+      lower_case: whether text is lower-cased.
+      strip_accents: whether lower-cased text loses its accents.
       has_pairs: whether an example has two texts.
       splits: `{name: WordPieceSplit}`.
       truncate: one of `common.constants.TRUNCATE`: where longer texts lose tokens; "windows": they
@@ -104,8 +105,9 @@ class WordPiece(Kind):
     lower_case: bool = field(boolean)
     has_pairs: bool = field(boolean)
     splits: dict[str, WordPieceSplit] = field(named(nested(WordPieceSplit)))
-    # Data sets of earlier versions have no such field.
+    # Data sets of earlier versions have no such fields.
     truncate: str = field(one_of(TRUNCATE), optional=True, default=TRUNCATE[0])
+    strip_accents: bool = field(boolean, optional=True, default=True)
 
     name = "wordpiece"
     content = "is text"
@@ -182,8 +184,8 @@ class WordPiece(Kind):
         return found
 
     def preparation(self):
-        """Returns where longer texts are truncated."""
-        return {"truncation": self.truncate}
+        """Returns where longer texts are truncated, and whether accents are kept."""
+        return {"truncation": self.truncate, "accents": self.strip_accents}
 
     def pipeline(self, data, options):
         """Returns the pipeline of the task."""
@@ -242,7 +244,7 @@ class WordPiece(Kind):
         from input_fns.text import wordpiece  # an optional dependency
 
         path = os.path.join(data.data_dir, self.vocabulary)
-        tokenizer = wordpiece.load(path, self.lower_case)
+        tokenizer = wordpiece.load(path, self.lower_case, self.strip_accents)
         (record,) = serving.first_records(data.files(split_name), 1)
         stored = tf.train.Example.FromString(record).features.feature
         values = {

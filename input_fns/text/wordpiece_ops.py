@@ -27,6 +27,7 @@ class GraphTokenizer:
     def __init__(self, vocabulary: WordPieceTokenizer):
         """Adds the vocabulary to the graph."""
         self._lower_case, self._unk_id = vocabulary.lower_case, vocabulary.unk_id
+        self._strip_accents = vocabulary.strip_accents
         self._tokenizer = tensorflow_text.FastBertTokenizer(
             vocabulary.pieces,
             max_bytes_per_word=_MAX_BYTES_PER_CHARACTER * MAX_WORD_CHARACTERS,
@@ -52,7 +53,7 @@ class GraphTokenizer:
         Returns:
           int32 ragged `[batch, tokens]`.
         """
-        return self._tokens(_normalized(valid_utf8(text), self._lower_case))[0]
+        return self._tokens(self._normalized(valid_utf8(text)))[0]
 
     def tokenize_with_places(self, text):
         """Returns the tokens of texts with their places, as `WordPieceTokenizer.encode`.
@@ -71,9 +72,7 @@ class GraphTokenizer:
             text = tf.strings.regex_replace(text, _CONTROL, "\u00ad")
             text = tf.strings.lower(text, encoding="utf-8")
         characters = tf.strings.unicode_split(text, "UTF-8")  # [batch, code points]
-        normalized = characters.with_flat_values(
-            _normalized(characters.flat_values, self._lower_case)
-        )
+        normalized = characters.with_flat_values(self._normalized(characters.flat_values))
         tokens, starts, ends = self._tokens(tf.strings.reduce_join(normalized, axis=1))
         # Places in the bytes of the whole batch, and the code points that hold these bytes.
         end_bytes = tf.cumsum(tf.strings.length(normalized.flat_values))
@@ -87,6 +86,16 @@ class GraphTokenizer:
             return places.with_flat_values(found - tf.cast(tf.gather(row_starts, rows), tf.int32))
 
         return tokens, code_points(starts, 0), code_points(ends, 1)
+
+    def _normalized(self, text):
+        """Returns text without control characters; in lower case and without accents if wanted."""
+        text = tf.strings.regex_replace(text, r"[\t\n\r]", " ")
+        text = tf.strings.regex_replace(text, r"[\p{Cc}\p{Cf}\x{fffd}]", "")
+        if self._lower_case:
+            text = tf.strings.lower(text, encoding="utf-8")
+        if not self._strip_accents:
+            return text
+        return tf.strings.regex_replace(tensorflow_text.normalize_utf8(text, "NFD"), r"\p{Mn}", "")
 
     def _tokens(self, normalized):
         """Returns ragged `[batch, tokens]`: ids, int32, and first and end byte of each token."""
@@ -112,16 +121,6 @@ class GraphTokenizer:
 def valid_utf8(text):
     """Returns string `[batch]` with U+FFFD in place of bytes that are not UTF-8."""
     return tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace")
-
-
-def _normalized(text, lower_case):
-    """Returns text without control characters and, in lower case, without accents."""
-    text = tf.strings.regex_replace(text, r"[\t\n\r]", " ")
-    text = tf.strings.regex_replace(text, r"[\p{Cc}\p{Cf}\x{fffd}]", "")
-    if not lower_case:
-        return text
-    text = tensorflow_text.normalize_utf8(tf.strings.lower(text, encoding="utf-8"), "NFD")
-    return tf.strings.regex_replace(text, r"\p{Mn}", "")
 
 
 def to_rows(texts, vocabulary: WordPieceTokenizer, max_length: int, truncate: str = TRUNCATE[0]):

@@ -37,6 +37,7 @@ def with_vocabulary(
         vocab_size=tokenizer.vocab_size,
         max_length=options.max_length,
         lower_case=tokenizer.lower_case,
+        strip_accents=options.strip_accents,
         splits=splits,
         truncate=options.truncate,
     )
@@ -65,7 +66,7 @@ def tokenizer_from_options(
     """Returns the tokenizer of `options.vocabulary`, or one that is learnt from texts.
 
     Args:
-      options: `vocabulary`, or `vocab_size` to learn one; `lower_case`.
+      options: `vocabulary`, or `vocab_size` to learn one; `lower_case`; `strip_accents`.
       texts: parts of the text of the training split; None without one.
       progress: function that prints a line.
       runner: counts the words of each part, which is pickled.
@@ -75,17 +76,18 @@ def tokenizer_from_options(
     """
     if options.vocabulary:
         path = _vocabulary_file(options)
-        tokenizer = wordpiece.load(path, options.lower_case)
+        tokenizer = wordpiece.load(path, options.lower_case, options.strip_accents)
         _check_case(path, tokenizer)
         return tokenizer
     if texts is None:
         raise DataError("a vocabulary is learnt from 'train', which is missing: --vocabulary")
     progress(f"vocabulary: learning {options.vocab_size} WordPiece tokens from 'train'")
     words: Counter[str] = Counter()
-    count = functools.partial(wordpiece.count_words, lower_case=options.lower_case)
+    rules = {"lower_case": options.lower_case, "strip_accents": options.strip_accents}
+    count = functools.partial(wordpiece.count_words, **rules)
     for of_part in runner.apply(count, texts):
         words.update(of_part)
-    return wordpiece.train(words, options.vocab_size, options.lower_case)
+    return wordpiece.train(words, options.vocab_size, **rules)
 
 
 def parts(texts: Iterable[str]) -> Iterator[list[str]]:
@@ -123,11 +125,13 @@ def _vocabulary_file(options):
     found = dataset_info.read(path).kind
     if not isinstance(found, WordPiece):
         raise DataError(f"--vocabulary={path} is a data set without WordPiece text")
-    if found.lower_case != options.lower_case:
-        raise DataError(
-            f"--vocabulary={path} was prepared with --lower_case={str(found.lower_case).lower()}: "
-            "use the same here"
-        )
+    for name in ("lower_case", "strip_accents"):
+        value = getattr(found, name)
+        if value != getattr(options, name):
+            raise DataError(
+                f"--vocabulary={path} was prepared with --{name}={str(value).lower()}: use the "
+                "same here"
+            )
     return os.path.join(path, found.vocabulary)
 
 

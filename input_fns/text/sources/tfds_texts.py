@@ -162,18 +162,26 @@ READERS = (
     ),
     Reader(
         *("classification", "questions", "context, question and answers as in SQuAD"),
-        *(f"{_OPTIONS} lower_case doc_stride max_query_length", _find_questions, _read_questions),
+        *(
+            f"{_OPTIONS} lower_case strip_accents doc_stride max_query_length",
+            _find_questions,
+            _read_questions,
+        ),
     ),
     Reader(
         *("classification", "words with tags", "a sequence of texts and a sequence of labels"),
-        *(f"{_OPTIONS} lower_case label_columns", _find_tags, _read_tags),
+        *(f"{_OPTIONS} lower_case strip_accents label_columns", _find_tags, _read_tags),
     ),
     Reader(
         *(CLASSIFICATION, "texts with classes", "one or two texts and a label"),
-        *(f"{_OPTIONS} lower_case truncate doc_stride", _find_classes, _read_labelled),
+        *(
+            f"{_OPTIONS} lower_case strip_accents truncate doc_stride",
+            _find_classes,
+            _read_labelled,
+        ),
     ),
     Reader(
         *(REGRESSION, "texts with scores", "one or two texts and a label that is a float"),
-        *(f"{_OPTIONS} lower_case truncate doc_stride", _find_scores, _read_labelled),
+        *(f"{_OPTIONS} lower_case strip_accents truncate doc_stride", _find_scores, _read_labelled),
     ),
 )

@@ -37,6 +37,15 @@ def test_lower_case_removes_accents_too(uncased):
     assert pieces(cased, "ÁáB a") == ["[UNK]", "a"]
 
 
+def test_accents_may_stay_in_lower_case():
+    vocab = VOCAB + "á\n##é\n".encode()
+    kept = wordpiece.WordPieceTokenizer(vocab, lower_case=True, strip_accents=False)
+    assert pieces(kept, "ÁÉ") == ["á", "##é"]
+    assert pieces(pickle.loads(pickle.dumps(kept)), "ÁÉ") == ["á", "##é"]
+    learnt = wordpiece.train(wordpiece.count_words(["É É"], True, False), 64, True, False)
+    assert pieces(learnt, "é") == ["é"]
+
+
 def test_text_never_yields_special_ids(uncased):
     assert pieces(uncased, "[SEP] [MASK]") == ["[", "sep", "]", "[", "mask", "]"]
 

@@ -385,8 +385,8 @@ def _shuffled(own, read, seed, first_epoch, offset, record_bytes, repeats):
         order = tf.gather(tf.transpose(order), within, batch_dims=1)
         times = () if repeats is None else (repeats(epoch),)
         of_chunks = table[:, -1]
-        for counts in times:
-            totals = tf.concat([[0], tf.cumsum(tf.cast(counts, tf.int64))], axis=0)
+        if times:
+            totals = tf.concat([[0], tf.cumsum(tf.cast(times[0], tf.int64))], axis=0)
             of_chunks = tf.gather(totals, ends) - tf.gather(totals, firsts)
         sizes = tf.reduce_sum(tf.gather(of_chunks, order), axis=1)
         starts = tf.cumsum(sizes, exclusive=True)
@@ -405,8 +405,8 @@ def _shuffled(own, read, seed, first_epoch, offset, record_bytes, repeats):
 
         def read_chunk(chunk, first):
             dataset = read(chunk)
-            for counts in times:
-                dataset = _repeated(dataset, counts[first : first + chunk[-1]], record_bytes)
+            if times:
+                dataset = _repeated(dataset, times[0][first : first + chunk[-1]], record_bytes)
             return dataset
 
         dataset = tf.data.Dataset.from_tensor_slices(

@@ -338,7 +338,9 @@ def _files(tmp_path, monkeypatch, pair_files):
     audio_data.write_labelled_table(tmp_path / "UrbanSound8K", table, columns, row, 22)
     shapes_data.write_coco(tmp_path / "shapes", {"train": 16, "val": 20})
     (tmp_path / "new.en").symlink_to(pair_files / "test.en")
-    (tmp_path / "input.txt").write_text("To be, or not to be, that is the question.\n" * 90)
+    (tmp_path / "input.txt").write_text(
+        "To be, or not to be: that is the question, 0123456789.\n" * 90
+    )
     (tmp_path / "prompts.txt").write_text("To be\nthat is\n")
     with tf.Graph().as_default(), tf.compat.v1.Session():
         network = tf.keras.applications.MobileNet(weights=None, include_top=False, alpha=0.75)

@@ -10,6 +10,10 @@ Python or checkout is not given is left out; `peers/official_step` and `peers/fl
     resnet       ResNet-50 v1 of `tf.keras.applications`, 128 images of 224x224, momentum; in Flax
     resnet_v1.5  configs/imagenet_resnet50.cfg without label smoothing and `resnet_main.py` of
                  tensorflow/tpu, 128 images
+    efficientnet_b0  configs/imagenet_efficientnet_b0.cfg, `main.py` of tensorflow/tpu's
+                 EfficientNet, and that of `tf.keras.applications` without EMA and weight decay; 128
+                 images of 224x224, RMSProp
+    efficientnet_b4  the same with EfficientNet-B4, 32 images of 380x380
     transformer  configs/wmt14_base.cfg, Keras layers, tf-models-official and the WMT example of
                  Flax, 32 rows of 128 tokens, Adam. Only ours, the Keras layers and Flax know packed
                  rows.

@@ -118,6 +118,22 @@ def _bert(length):
     }
 
 
+def _efficientnet(size, image_size):
+    """Returns the programs of an EfficientNet."""
+    return {
+        "ours": Ours(
+            (
+                "--flagfile=configs/imagenet_efficientnet_b0.cfg",
+                f"--model=efficientnet_{size}",
+                f"--image_size={image_size}x{image_size}",
+                "--synthetic_classes=1000",
+            )
+        ),
+        "tensorflow/tpu": Peer("tensorflow_tpu_efficientnet", ("{slice}", "{tpu_checkout}", size)),
+        "Keras": Peer("keras_step", (f"efficientnet_{size}",)),
+    }
+
+
 _RESNET = (
     "--flagfile=configs/imagenet_resnet50.cfg",
     "--image_size=224x224",
@@ -140,6 +156,8 @@ STEPS = {
             "tensorflow/tpu": Peer("tensorflow_tpu_resnet", ("{slice}", "{tpu_checkout}")),
         },
     ),
+    "efficientnet_b0": Step(128, _efficientnet("b0", 224)),
+    "efficientnet_b4": Step(32, _efficientnet("b4", 380)),
     "transformer": Step(
         32,
         {

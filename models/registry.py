@@ -18,6 +18,7 @@ MODELS = {
     "convnet": "models.vision.convnet:MODEL",
     "resnet": "models.vision.resnet:MODEL",
     "mobilenet": "models.vision.mobilenet:MODEL",
+    "efficientnet": "models.vision.efficientnet:MODEL",
     "saved_model": "models.vision.saved_model:MODEL",
     "retinanet": "models.detection.retinanet:MODEL",
     "unet": "models.segmentation.unet:MODEL",

@@ -40,6 +40,7 @@ PARAMETERS = {
     "mnist_mlp": 785 * 512 + 513 * 10,
     "apple_leaf_transfer": (768 + 1) * 4,  # the last layer alone
     "imagenet_resnet50": 25_557_032,
+    "imagenet_efficientnet_b0": 5_288_548,
     "fashion_mnist_cnn": 10 * 64 + (13 * 13 * 64 + 1) * 10,
     "multi30k_tiny": 8192 * 128
     + 4 * (4 * 129 * 128 + 129 * 256 + 257 * 128 + 2 * 256)
@@ -49,7 +50,7 @@ PARAMETERS = {
 }
 # The recipes of larger slices have the networks of the smaller ones; cifar10_resnet and
 # multi30k_tiny have a smaller ResNet and Transformer than these.
-LIKE_OTHERS = ("-32", "imagenet_resnet50", "wmt14_base")
+LIKE_OTHERS = ("-32", "imagenet_resnet50", "imagenet_efficientnet_b0", "wmt14_base")
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
 """Converts weights of `tf.keras.applications` to a checkpoint for --warm_start_from.
 
-python -m tools.keras_weights FILE.h5 CHECKPOINT [rgb|bgr]
+python -m tools.keras_weights SOURCE CHECKPOINT [rgb|bgr]
 
-FILE.h5 was written by `model.save_weights` or `model.save` of Keras 2, with or without top, from
-ResNet50, ResNet101, ResNet152, MobileNet or MobileNetV2 of any width. Prints the flags of the model
-for the checkpoint. ResNets of Keras expect BGR images, so their first kernel is converted to RGB;
-`rgb` turns this off.
+SOURCE is an .h5 file that was written by `model.save_weights` or `model.save` of Keras 2, with or
+without top, from ResNet50, ResNet101, ResNet152, MobileNet or MobileNetV2 of any width,
+EfficientNet or EfficientNetV2; or a checkpoint of tensorflow/tpu's EfficientNet, such as
+efficientnet-b0/model.ckpt, whose moving averages are taken. Prints the flags of the model for the
+checkpoint. ResNets of Keras expect BGR images, so their first kernel is converted to RGB; `rgb`
+turns this off.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from engine.cli import runtime
 from models import registry
 from models.model import ModelError
 from models.vision import backbones, mobilenet, resnet
+from tools import efficientnet_weights
 
 # Keras layer -> variable scope. The first entry of a table identifies the model.
 _RESNET = (
@@ -68,7 +71,12 @@ _MOBILENET_V2 = (
 )
 # Keras counts the stages of a ResNet from the stem, and the blocks of MobileNetV2 from 0.
 _MAX_BYTES, _MAX_OBJECTS = 4 << 30, 100_000  # eight times those of ResNet152 in float64
-_MODELS = {"resnet": (_RESNET, -1), "v1": (_MOBILENET_V1, 0), "v2": (_MOBILENET_V2, 1)}
+_MODELS = {
+    "resnet": (_RESNET, -1),
+    "v1": (_MOBILENET_V1, 0),
+    "v2": (_MOBILENET_V2, 1),
+    "efficientnet": (efficientnet_weights.KERAS_LAYERS, 0),
+}
 
 
 def main(source: str, checkpoint: str, channels: str = "bgr") -> None:
@@ -76,12 +84,18 @@ def main(source: str, checkpoint: str, channels: str = "bgr") -> None:
     if channels not in ("bgr", "rgb"):
         raise UsageError(f"'{channels}' must be bgr or rgb")
     runtime.prepare()
-    variables, model, params = convert(read(source), channels)
+    if efficientnet_weights.is_google_checkpoint(source):
+        variables, params = efficientnet_weights.from_google(source)
+        model = "efficientnet"
+    else:
+        variables, model, params = convert(read(source), channels)
     _check(variables, model, params)
     writer.write(checkpoint, variables)
     top = f"{params['num_classes']} classes" if "num_classes" in params else "without top"
     print(f"{len(variables)} variables, {top}: {checkpoint}")
-    print(f"--model={model} {_params_flag(params)} --warm_start_from={checkpoint}")
+    name = f"{model}_{params['size']}" if "size" in params else model
+    flag = _params_flag(_changed(name, params))
+    print(" ".join(filter(None, (f"--model={name}", flag, f"--warm_start_from={checkpoint}"))))
     backbone = backbone_params(model, params)
     if backbone["backbone"] in backbones.NAMES:
         print(f"as a backbone: {_params_flag(backbone)} --warm_start_from={checkpoint}")
@@ -111,7 +125,7 @@ def read(path: str) -> dict[tuple[str, str], np.ndarray]:
                 if not groups or "optimizer_weights" in groups:
                     continue
                 key = groups[-1], weight.split(":")[0]
-                is_supported = _is_supported(key[0])
+                is_supported = _is_supported(*key)
                 if is_supported and key in arrays:
                     raise UsageError(f"{path}: {'/'.join(map(printable, key))} is there twice")
                 arrays[key] = np.zeros(0)
@@ -177,8 +191,9 @@ def _checked_size(place, dataset):
     return math.prod(dataset.shape) * dataset.dtype.itemsize
 
 
-def _is_supported(layer):
-    return any(_scope(layer, *model) is not None for model in _MODELS.values())
+def _is_supported(layer, weight):
+    is_known = any(_scope(layer, *model) is not None for model in _MODELS.values())
+    return is_known and weight != "count"  # of the images that a layer normalization has seen
 
 
 def convert(arrays, channels: str = "bgr"):
@@ -218,6 +233,9 @@ def convert(arrays, channels: str = "bgr"):
         if channels == "bgr":
             variables["stem/conv/kernel"] = variables["stem/conv/kernel"][:, :, ::-1]
         model, params = "resnet", _resnet_params(variables)
+    elif kind == "efficientnet":
+        variables, params = efficientnet_weights.from_keras(variables)
+        model = "efficientnet"
     else:
         model, params = "mobilenet", _mobilenet_params(variables, kind)
     if "logits/kernel" in variables:
@@ -321,14 +339,22 @@ def _v2_width(variables):
 def backbone_params(model, params):
     """Returns the hyperparameters of `models.vision.backbones` for those of a classifier."""
     shared = {key: value for key, value in params.items() if key in backbones.default_params()}
+    if model == "efficientnet":
+        return {"backbone": f"efficientnet_{params['size']}", **shared}
     name = f"resnet{params['depth']}" if model == "resnet" else f"mobilenet_v{params['version']}"
     return {"backbone": name, "backbone_width": params.get("width", 1.0), **shared}
+
+
+def _changed(name, params):
+    """Returns the hyperparameters; of a model with a preset, those that the preset does not set."""
+    preset = registry.find(name).default_params() if "size" in params else {}
+    return {key: value for key, value in params.items() if preset.get(key) != value}
 
 
 def _params_flag(params):
     """Returns --params for the shell, without the number of classes, which the data set has."""
     pairs = [f"{key}={value}" for key, value in params.items() if key != "num_classes"]
-    return f"'--params={','.join(pairs)}'"
+    return f"'--params={','.join(pairs)}'" if pairs else ""
 
 
 def _check(variables, name, params):

@@ -1,13 +1,15 @@
 """Writes the HLO of a training step of Keras layers in bfloat16; run by `tpu_peers`.
 
-    python -m benchmarks.peers.keras_step HLO_FILE BATCH_PER_CORE resnet|transformer
+    python -m benchmarks.peers.keras_step HLO_FILE BATCH_PER_CORE NETWORK
 
-`resnet` is ResNet-50 of `tf.keras.applications` with momentum, `transformer` the Transformer base
-of `keras_transformer` with Adam, rows of 128 tokens and 32,768 pieces.
+NETWORK: `resnet` is ResNet-50 of `tf.keras.applications` with momentum, `efficientnet_b0` and
+`efficientnet_b4` its EfficientNets with RMSProp, `transformer` the Transformer base of
+`keras_transformer` with Adam, rows of 128 tokens and 32,768 pieces.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 
 import tensorflow as tf
@@ -21,8 +23,7 @@ LENGTH, VOCAB_SIZE = 128, 32768
 def main(path, batch_size, network):
     """Writes the program."""
     tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
-    build = {"resnet": _build_resnet, "transformer": _build_transformer}[network]
-    forward, loss, optimizer, variables, specs = build(int(batch_size))
+    forward, loss, optimizer, variables, specs = _BUILDERS[network](int(batch_size))
     optimizer.build(variables)
 
     @tf.function(jit_compile=True)
@@ -38,10 +39,20 @@ def main(path, batch_size, network):
 
 
 def _build_resnet(batch_size):
-    model = tf.keras.applications.ResNet50(weights=None, classifier_activation=None)
     optimizer = tf.keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True)
+    return _build_application("ResNet50", optimizer, batch_size)
+
+
+def _build_efficientnet(name, batch_size):
+    optimizer = tf.keras.optimizers.RMSprop(0.016, rho=0.9, momentum=0.9, epsilon=1e-3)
+    return _build_application(name, optimizer, batch_size)
+
+
+def _build_application(name, optimizer, batch_size):
+    network = getattr(tf.keras.applications, name)
+    model = network(weights=None, classifier_activation=None)
     loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    images = tf.TensorSpec([batch_size, 224, 224, 3], tf.uint8)
+    images = tf.TensorSpec([batch_size, *model.input_shape[1:]], tf.uint8)
 
     def forward(images, labels):
         return model(tf.cast(images, tf.bfloat16), training=True), labels
@@ -61,6 +72,14 @@ def _build_transformer(batch_size):
 
     specs = [tf.TensorSpec([batch_size, LENGTH], tf.int32)] * 2
     return forward, loss, optimizer, model.trainable_variables, specs
+
+
+_BUILDERS = {
+    "resnet": _build_resnet,
+    "efficientnet_b0": functools.partial(_build_efficientnet, "EfficientNetB0"),
+    "efficientnet_b4": functools.partial(_build_efficientnet, "EfficientNetB4"),
+    "transformer": _build_transformer,
+}
 
 
 if __name__ == "__main__":

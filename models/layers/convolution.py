@@ -174,16 +174,17 @@ def _pad(x, size):
     return tf.pad(x, [[0, 0], [size, size], [size, size], [0, 0]])
 
 
-def depthwise_conv2d(x, strides=1, padding="same", name="depthwise", dilation=1):
-    """3x3 depthwise convolution.
+def depthwise_conv2d(x, strides=1, padding="same", name="depthwise", dilation=1, kernel_size=3):
+    """Depthwise convolution.
 
     Args:
       x: float32 or bfloat16 `[batch, height, width, channels]`.
       strides: stride along both dimensions, 1 or 2.
-      padding: "same"; or "after", for strides of 2, which pads one zero after the last row and
-        column, but a dimension of size 1 as "same" does.
-      name: variable scope of `depthwise_kernel`, `[3, 3, channels, 1]`.
+      padding: "same"; or "after", for 3x3 kernels and strides of 2, which pads one zero after the
+        last row and column, but a dimension of size 1 as "same" does.
+      name: variable scope of `depthwise_kernel`, `[kernel_size, kernel_size, channels, 1]`.
       dilation: see `conv2d`.
+      kernel_size: height and width of the kernel, odd.
 
     Returns:
       `[batch, new_height, new_width, channels]`, of the dtype of `x`.
@@ -197,12 +198,12 @@ def depthwise_conv2d(x, strides=1, padding="same", name="depthwise", dilation=1)
             x = tf.pad(x, [[0, 0], *zeros, [0, 0]])
             padding = "valid"
     with tf.compat.v1.variable_scope(name):
-        # The fan-out of a depthwise 3x3 kernel is 9.
+        stddev = (2 / kernel_size**2) ** 0.5  # the fan-out is that of one channel
         kernel = tf.compat.v1.get_variable(
             "depthwise_kernel",
-            [3, 3, x.shape.as_list()[-1], 1],
+            [kernel_size, kernel_size, x.shape.as_list()[-1], 1],
             x.dtype,
-            initializer=tf.compat.v1.random_normal_initializer(stddev=(2 / 9) ** 0.5),
+            initializer=tf.compat.v1.random_normal_initializer(stddev=stddev),
         )
         rates = None if dilation == 1 else [dilation, dilation]
         return tf.nn.depthwise_conv2d(

@@ -10,10 +10,11 @@ import tensorflow as tf
 from common.params import Ints
 from models.layers.conv_batch_norm import conv2d_batch_norm
 from models.layers.dropout import dropout
+from models.layers.pooling import global_pool
 from models.layers.resize import resize_bilinear
 from models.model import ModelError, check_fractions, check_positive
 from models.segmentation import segmentation
-from models.vision import backbones, classifier
+from models.vision import backbones
 
 _LOW_LEVEL = 2  # of the map that the decoder adds, with a quarter of the resolution
 
@@ -91,7 +92,7 @@ def _aspp(x, params, training):
     for i, rate in enumerate(params["aspp_rates"], start=1):
         name = f"atrous_{i}"
         branches.append(_conv(x, filters, 3, params, training, name, rate * factor))
-    pooled = classifier.global_pool(x, "global_pool")[:, tf.newaxis, tf.newaxis]
+    pooled = global_pool(x, "global_pool")[:, tf.newaxis, tf.newaxis]
     pooled = _conv(pooled, filters, 1, params, training, "image_pooling")
     branches.append(tf.tile(pooled, [1, height, width, 1]))
     x = _conv(tf.concat(branches, -1), filters, 1, params, training, "project")

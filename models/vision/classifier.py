@@ -11,6 +11,7 @@ import tensorflow as tf
 from common.params import Floats
 from models import classification, targets
 from models.layers.dropout import dropout
+from models.layers.pooling import global_pool
 from models.model import Model, ModelError, check_positive
 from models.vision import tta
 from models.vision.gallery import Gallery
@@ -99,14 +100,6 @@ def logits(x, params, training):
     )
 
 
-def global_pool(x, name):
-    """Global average pooling of `[batch, height, width, channels]` to `[batch, channels]`."""
-    with tf.name_scope(name):
-        # A CPU sums bfloat16 in bfloat16, where 256 + 1 is 256.
-        dtype = tf.float32 if x.dtype == tf.bfloat16 else x.dtype
-        return tf.cast(tf.reduce_mean(tf.cast(x, dtype), axis=[1, 2]), x.dtype)
-
-
 def reports(params, pipeline):
     """Reports of the target, and the first images with their classes."""
     class_names = classification.class_names(params, pipeline)
@@ -114,9 +107,14 @@ def reports(params, pipeline):
 
 
 def model(
-    name, default_params, inference, check_params=check_params, unused_params=lambda params: {}
+    name,
+    default_params,
+    inference,
+    check_params=check_params,
+    unused_params=lambda params: {},
+    **options,
 ):
-    """Returns the Model of an image classifier."""
+    """Returns the Model of an image classifier; options as of `Model`."""
     return Model(
         name=name,
         default_params=default_params,
@@ -134,4 +132,5 @@ def model(
         labels=("label",),
         dataset_properties=("num_classes", *targets.PROPERTIES),
         optional_properties=targets.PROPERTIES,
+        **options,
     )

@@ -21,6 +21,7 @@ from common import strict_flags
 from common.params import Strings
 from models.layers import normalization
 from models.layers.dropout import dropout
+from models.layers.pooling import global_pool
 from models.model import ModelError
 from models.vision import classifier
 
@@ -110,7 +111,7 @@ def _layer(x, word, name, use_bias, params, training):
             return dropout(x, *arguments, training)
     if kind == "flatten":
         return layers.flatten(x, name=name)
-    return classifier.global_pool(x, name)
+    return global_pool(x, name)
 
 
 def _check_fits(x, word, kind, arguments):

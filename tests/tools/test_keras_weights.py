@@ -8,9 +8,11 @@ import pytest
 import tensorflow as tf
 
 from common.errors import UsageError
+from engine.checkpoints import writer as checkpoint_writer
+from models.vision import efficientnet
 from models.vision import mobilenet as our_mobilenet
 from tests.marks import slow
-from tools import keras_weights
+from tools import efficientnet_weights, keras_weights
 
 
 def write_h5(path, arrays, nested=""):
@@ -219,3 +221,79 @@ def test_missing_or_invalid_file_raises(tmp_path):
     for name in ("text.h5", "missing.h5", "model.keras", "."):
         with pytest.raises(UsageError, match="cannot be read as HDF5"):
             keras_weights.main(str(tmp_path / name), str(tmp_path / "weights.ckpt"))
+
+
+NORM = ("gamma", "beta", "moving_mean", "moving_variance")
+
+
+def google_efficientnet():
+    """Returns `{variable: shape}` of EfficientNet-B0 in a checkpoint of tensorflow/tpu."""
+    shapes = {"stem/conv2d/kernel": [3, 3, 3, 32], "head/conv2d/kernel": [1, 1, 320, 1280]}
+    norms = {"stem/tpu_batch_normalization": 32, "head/tpu_batch_normalization": 1280}
+    channels_in = 32
+    for i, block in enumerate(efficientnet.blocks(efficientnet.SIZES["b0"])):
+        hidden, size = block.expansion * channels_in, block.kernel_size
+        squeezed = channels_in // 4
+        layers = [("conv2d/kernel", [1, 1, channels_in, hidden])] * (i > 0)
+        layers.append((f"conv2d{'_1' * (i > 0)}/kernel", [1, 1, hidden, block.channels]))
+        layers += [
+            ("depthwise_conv2d/depthwise_kernel", [size, size, hidden, 1]),
+            ("se/conv2d/kernel", [1, 1, hidden, squeezed]),
+            ("se/conv2d/bias", [squeezed]),
+            ("se/conv2d_1/kernel", [1, 1, squeezed, hidden]),
+            ("se/conv2d_1/bias", [hidden]),
+        ]
+        shapes.update((f"blocks_{i}/{name}", shape) for name, shape in layers)
+        sizes = [hidden] * (1 + (i > 0)) + [block.channels]
+        for number, size in enumerate(sizes):
+            norms[f"blocks_{i}/tpu_batch_normalization" + f"_{number}" * (number > 0)] = size
+        channels_in = block.channels
+    shapes.update((f"{layer}/{name}", [size]) for layer, size in norms.items() for name in NORM)
+    return {f"efficientnet-b0/{name}": shape for name, shape in shapes.items()}
+
+
+@pytest.fixture
+def google_checkpoint(tmp_path):
+    """A checkpoint in which each EMA is its number, and other variables are -1."""
+    shapes = google_efficientnet()
+    values = {name: np.full(shape, -1, np.float32) for name, shape in shapes.items()}
+    for i, (name, shape) in enumerate(sorted(shapes.items()), start=1):
+        values[f"{name}/ExponentialMovingAverage"] = np.full(shape, i, np.float32)
+    path = str(tmp_path / "google" / "model.ckpt")
+    checkpoint_writer.write(path, {**values, "global_step": np.int64(7)})
+    return path, {name: i for i, name in enumerate(sorted(shapes), start=1)}
+
+
+@pytest.mark.slow  # it builds the network to check the shapes
+def test_the_ema_of_an_efficientnet_of_tensorflow_tpu_is_converted(
+    google_checkpoint, tmp_path, capsys
+):
+    path, numbers = google_checkpoint
+    keras_weights.main(path, str(tmp_path / "w"))
+    assert f"--model=efficientnet_b0 --warm_start_from={tmp_path}/w" in capsys.readouterr().out
+    names = {
+        "block_1/project/kernel": "blocks_0/conv2d/kernel",
+        "block_1/depthwise_norm/gamma": "blocks_0/tpu_batch_normalization/gamma",
+        "block_1/project_norm/beta": "blocks_0/tpu_batch_normalization_1/beta",
+        "block_2/expand/kernel": "blocks_1/conv2d/kernel",
+        "block_2/project_norm/moving_mean": "blocks_1/tpu_batch_normalization_2/moving_mean",
+        "block_16/squeeze_excite/expand/bias": "blocks_15/se/conv2d_1/bias",
+        "head/batch_norm/moving_variance": "head/tpu_batch_normalization/moving_variance",
+    }
+    for ours, theirs in names.items():
+        values = tf.train.load_variable(str(tmp_path / "w"), ours)
+        assert set(values.flat) == {numbers[f"efficientnet-b0/{theirs}"]}
+    kernel = tf.train.load_variable(str(tmp_path / "w"), "stem/conv/kernel")[0, 0, :, 0]
+    number = numbers["efficientnet-b0/stem/conv2d/kernel"]
+    # Their pixels are divided by the deviation of their color, ours by the mean deviation.
+    np.testing.assert_allclose(kernel * [0.229, 0.224, 0.225], number * 0.226, rtol=1e-6)
+
+
+def test_an_efficientnet_of_other_channels_is_refused():
+    with pytest.raises(UsageError, match="with 2 blocks of \\[5, 7\\] channels is unsupported"):
+        efficientnet_weights.from_keras(
+            {
+                "block_1a/project/kernel": np.ones([1, 1, 3, 5]),
+                "block_2a/project/kernel": np.ones([1, 1, 3, 7]),
+            }
+        )

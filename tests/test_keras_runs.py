@@ -75,6 +75,46 @@ def test_three_steps_are_those_of_run_cpu(other, trained, cpu, tpu, tmp_path, va
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        ("DenseNet121", 32),
+        ("Xception", 71),
+        ("ConvNeXtTiny", 32),
+        ("ResNet50V2", 32),
+    ],
+)
+def test_a_step_of_an_application_is_that_of_run_cpu(name, size, tmp_path, variables):
+    one_core = "--tpu=emulator", "--tpu_topology=1x1"  # batch norm of the whole batch
+    given = [
+        f"--model=keras:tf.keras.applications.{name}",
+        "--dataset=synthetic",
+        "--synthetic_classes=5",
+        f"--image_size={size}",
+        "--params=optimizer=sgd,learning_rate=0.1",
+        "--seed=1",
+        "--mode=train",
+        "--noexport_check",
+        "--train_batch_size=4",
+    ]
+    before = ["--params=learning_rate=1e-30", "--train_steps=1"]
+    _runner(run_cpu, *given)(tmp_path / "start", *before)
+    start = variables(tmp_path / "start")
+    more = "--train_steps=1", f"--warm_start_from={tmp_path}/start"
+    _runner(run_cpu, *given)(tmp_path / "cpu", *more)
+    _runner(run_tpu, *given, *one_core)(tmp_path / "tpu", *more)
+    cpu, tpu = variables(tmp_path / "cpu"), variables(tmp_path / "tpu")
+    assert cpu.keys() == tpu.keys()
+    changes = {
+        label: {key: found[key] - start[key] for key in start if key.startswith("logits/")}
+        for label, found in (("cpu", cpu), ("tpu", tpu))
+    }
+    # About 200 layers of sums over at most 2048 channels.
+    numerics.assert_all_close(changes["tpu"], changes["cpu"], terms=2048, depth=200)
+    assert all(np.isfinite(value).all() for value in tpu.values())
+
+
+@pytest.mark.slow
 def test_mirrored_replicas_train_alike(trained, cpu, tmp_path, variables):
     cpu(tmp_path, *STEPS, "--strategy=mirrored", "--replicas=2")
     numerics.assert_all_close(variables(tmp_path), variables(trained), terms=14 * 15, depth=3 * 3)

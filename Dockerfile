@@ -54,7 +54,7 @@ RUN --mount=type=secret,id=pip_conf,target=/etc/pip.conf \
 
 FROM python AS code
 WORKDIR /app
-COPY prepare_data.py run_check.py run_cpu.py run_tpu.py ./
+COPY estimator_models.py prepare_data.py run_check.py run_cpu.py run_tpu.py ./
 COPY common common
 COPY configs configs
 COPY engine engine

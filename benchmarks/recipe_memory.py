@@ -63,6 +63,7 @@ _DATA = {
     "squad": _texts("squad", 384),
     "sst2": _texts("classification", 64),
     "synthetic": [],
+    "tinyshakespeare": ["--synthetic_task=language_model", "--synthetic_text=64x65"],
     "trec": _texts("classification", 40),
     "wmt14": ["--synthetic_text=128x32768", "--best_metric="],
 }

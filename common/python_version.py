@@ -20,8 +20,8 @@ def find_problem():
         ).format(".".join(map(str, sys.version_info[:3])))
     if importlib.util.find_spec("fcntl") is None:  # locks of files
         return (
-            "this Python has no fcntl: Windows is not supported. Use WSL 2 (wsl --install), or a "
-            "container (docs/containers.md)"
+            "this Python has no fcntl: Windows is not supported. Use WSL 2, or a container "
+            "(docs/containers.md)"
         )
     return None
 

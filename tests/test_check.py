@@ -80,6 +80,14 @@ def check(check_with, tiny_flags):
     return lambda *arguments: check_with(*tiny_flags, *arguments)
 
 
+# Of recipes for a CPU, whose batches are small or not divisible by the cores.
+FOR_CPUS = {
+    "fsdd": ["--eval_batch_size=128"],
+    "shapes": ["--eval_batch_size=128"],
+    "tinyshakespeare": ["--train_batch_size=16"],
+}
+
+
 def recipes():
     """Yields each recipe with the slice in its name, or v3-8."""
     slow = pytest.mark.slow(cost=5)
@@ -102,7 +110,7 @@ def test_every_recipe_passes(check_with, check_in_child, data_dir_of, recipe, na
         f"--flagfile={recipe}",
         *FEW_LAYERS.get(dataset, []),
         *data,
-        *(["--eval_batch_size=128"] if dataset in ("fsdd", "shapes") else []),  # small, for CPUs
+        *FOR_CPUS.get(dataset, []),
         "--predict_batch_size=128",
         f"--tpu_topology={name}",
         f"--check_compiler={'quick' if HAS_COMPILER else 'off'}",

@@ -22,6 +22,7 @@ MASKS = {"camvid_unet": 11, "cityscapes_deeplab_v3-8": 19}
 RATINGS = [path for path in _ALL if path.stem == "movielens_neumf"]
 CLICKS = [path for path in _ALL if path.stem.startswith("criteo_")]
 SYNTHETIC = [path for path in _ALL if path.stem.startswith("synthetic_")]
+LANGUAGE_MODELS = [path for path in _ALL if path.stem.endswith("_gpt")]
 TOWERS = [path for path in _ALL if path.stem.endswith("two_tower")]
 TABLES = [*RATINGS, *CLICKS, *SYNTHETIC, *TOWERS]
 # Samples per second, samples of a row, and the vocabulary and its tokens or the number of classes.
@@ -32,7 +33,9 @@ AUDIO = {
 }
 OTHERS = {*MASKS, *AUDIO}
 CONFIGS = [
-    path for path in _ALL if path not in BERT + DETECTION + TABLES and path.stem not in OTHERS
+    path
+    for path in _ALL
+    if path not in BERT + DETECTION + TABLES + LANGUAGE_MODELS and path.stem not in OTHERS
 ]
 # Trainable parameters, worked out layer by layer.
 PARAMETERS = {
@@ -87,6 +90,24 @@ def test_a_recipe_is_built(path, like_real):
     variables = tf.compat.v1.trainable_variables()
     parameters = sum(variable.shape.num_elements() for variable in variables)
     assert parameters == PARAMETERS.get(path.stem, parameters)
+
+
+@pytest.mark.parametrize("path", LANGUAGE_MODELS, ids=lambda path: path.stem)
+def test_a_recipe_of_a_language_model_is_built(path):
+    recipe = flags.FLAGS
+    recipe.unparse_flags()
+    recipe(["program", f"--flagfile={path}", "--data_dir=d", "--model_dir=m"])
+    data = kinds.synthetic(kinds.SyntheticShapes("language_model", text=(64, 65)))
+    properties = {"vocab_size": 65, "num_tokens": 65, "max_length": 64, "end_of_text": 0}
+    params = hparams.resolve(registry.find(recipe.model), recipe.params, properties)
+    features = {
+        name: tf.compat.v1.placeholder(tf.int32, [recipe.train_batch_size, *feature.shape])
+        for name, feature in data.features.items()
+    }
+    forward.infer(registry.find(recipe.model), features, params, training=True)
+    sizes = (variable.shape.num_elements() for variable in tf.compat.v1.trainable_variables())
+    layer = 4 * 129 * 128 + 129 * 512 + 513 * 128 + 2 * 256
+    assert sum(sizes) == (65 + 64) * 128 + 4 * layer + 256
 
 
 CLASSES = {"coco": 80, "bccd": 3, "shapes": 2}

@@ -37,7 +37,7 @@ from engine.cli import io_errors, startup
 
 __all__ = ["Predictions", "Trained", "evaluate", "export", "predict", "prepare_data", "train"]
 
-startup.quiet()
+startup.set_environment()
 
 _RECIPES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "configs")
 _SHARED = "engine.cli.flags"
@@ -205,7 +205,7 @@ def _running(mode, flagfile, flags):
     with _flags(name, [_SHARED, _OF_PROGRAM[name]], arguments), _errors():
         from engine.cli import early_checks
 
-        if flags.get("tpu", "emulator") in ("emulator", "pjrt"):  # a TPU reports its own problems
+        if name == "run_cpu" or flags["tpu"] in ("emulator", "pjrt"):  # others report all at once
             early_checks.check()
         program = importlib.import_module(name)
         from engine.cli import modes

@@ -28,14 +28,14 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import tensorflow as tf
 
-from common import files, flagfiles
+from common import files
 from common.errors import UsageError
 from engine.checkpoints import ema, find, writer
-from engine.cli import hparams, runtime
+from engine.cli import runtime
 from input_fns import dataset_info
-from models import registry
 from models.text import bert
 from tools import bert_hugging_face as hugging_face
+from tools import checkpoint_folders
 
 CHECKPOINT, CONFIG = "bert_model.ckpt", "bert_config.json"
 _EMBEDDINGS = "bert/embeddings/word_embeddings"
@@ -99,9 +99,9 @@ def to_hugging_face(source: str, out: str) -> None:
         tokenizer["strip_accents"] = found["lower_case"] and found["strip_accents"]
     else:
         print("set do_lower_case in tokenizer_config.json: whether the vocabulary is lower-case")
-    texts = {"config.json": config, "tokenizer_config.json": tokenizer}
+    texts = _contents({"config.json": config, "tokenizer_config.json": tokenizer}, tokens)
     content = safetensors.numpy.save(tensors, {"format": "pt"})
-    _write(out, texts, tokens, lambda path: _write_bytes(f"{path}/model.safetensors", content))
+    checkpoint_folders.write(out, {"model.safetensors": content, **texts})
     print(f"{len(tensors)} tensors of {architecture}: {out}")
 
 
@@ -154,10 +154,8 @@ def _read_source(source):
 
 def _read_run(model_dir):
     """Returns hyperparameters, tokens and other properties of the run in `model_dir`."""
-    flags = flagfiles.pairs(files.read_text(f"{model_dir}/flags.cfg"))
-    given = dict(flags)
-    model = registry.find(given.get("model", ""))
-    params = hparams.resolve(model, [v for name, v in flags if name == "params"], None)
+    flags = checkpoint_folders.flags_of(model_dir)
+    given, params = dict(flags), checkpoint_folders.params_of(flags)
     data = dataset_info.read(given.get("data_dir", ""))
     if data.kind.name != "wordpiece" or "num_heads" not in params:
         raise UsageError(f"{model_dir} is not the model_dir of a BERT")
@@ -171,11 +169,9 @@ def _read_run(model_dir):
 
 def _write_google(out, variables, params, tokens):
     config = {theirs: params[ours] for ours, theirs in hugging_face.PARAMS.items()}
-    _write(
-        out,
-        {CONFIG: {**config, "hidden_act": "gelu"}},
-        tokens,
-        lambda path: writer.write(f"{path}/{CHECKPOINT}", variables),
+    texts = _contents({CONFIG: {**config, "hidden_act": "gelu"}}, tokens)
+    checkpoint_folders.write(
+        out, texts, lambda path: writer.write(f"{path}/{CHECKPOINT}", variables)
     )
     sizes = {name: params[name] for name in bert.SIZES["base"]}
     size = next((name for name in bert.SIZES if bert.SIZES[name] == sizes), None)
@@ -184,26 +180,11 @@ def _write_google(out, variables, params, tokens):
     print(f"--model=bert_TASK --params={shown} --warm_start_from={out}/{CHECKPOINT}")
 
 
-def _write(out, texts, tokens, write_weights):
-    """Writes a folder; it appears under its name when it is complete."""
-    partial = files.partial_name(out)
-    try:
-        tf.io.gfile.makedirs(partial)
-        write_weights(partial)
-        content = {name: json.dumps(value, indent=2) for name, value in texts.items()}
-        content[hugging_face.VOCABULARY] = "\n".join(tokens)
-        for name, text in content.items():
-            _write_bytes(f"{partial}/{name}", f"{text}\n".encode())
-        tf.io.gfile.rename(partial, out)
-    except BaseException:
-        if tf.io.gfile.exists(partial):
-            tf.io.gfile.rmtree(partial)
-        raise
-
-
-def _write_bytes(path, content):
-    with tf.io.gfile.GFile(path, "wb") as file:
-        file.write(content)
+def _contents(objects, tokens):
+    """Returns `{name of a file: content}` of objects, as JSON, and of the vocabulary."""
+    texts = {name: json.dumps(value, indent=2) for name, value in objects.items()}
+    texts[hugging_face.VOCABULARY] = "\n".join(tokens)
+    return {name: f"{text}\n".encode() for name, text in texts.items()}
 
 
 if __name__ == "__main__":

@@ -27,14 +27,16 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import tensorflow as tf
 
-from common import files, flagfiles
+from common import files
+from common.constants import END_OF_TEXT
 from common.errors import UsageError
 from engine.checkpoints import ema, find, writer
-from engine.cli import hparams, runtime
+from engine.cli import runtime
 from input_fns import dataset_info
 from models import registry
 from models.text import gpt_files
 from tools import bert_hugging_face as hugging_face
+from tools import checkpoint_folders
 
 CHECKPOINT, CONFIG = "model.ckpt", "hparams.json"
 # Our hyperparameter: the names in hparams.json and config.json.
@@ -113,7 +115,9 @@ def from_hugging_face(folder: str, out: str) -> None:
     contents = {CONFIG: _json({PARAMS[name][0]: value for name, value in params.items()})}
     for theirs, ours in (("vocab.json", "encoder.json"), ("merges.txt", "vocab.bpe")):
         contents[ours] = _read(f"{folder}/{theirs}")
-    _write(out, contents, lambda path: writer.write(f"{path}/{CHECKPOINT}", variables))
+    checkpoint_folders.write(
+        out, contents, lambda path: writer.write(f"{path}/{CHECKPOINT}", variables)
+    )
     sizes = ",".join(
         f"{name}={params[name]}" for name in params if name not in ("vocab_size", "max_positions")
     )
@@ -147,7 +151,7 @@ def to_hugging_face(source: str, out: str) -> None:
     }
     content = safetensors.numpy.save(tensors, {"format": "pt"})
     contents = {"config.json": _json(config), "model.safetensors": content, **vocabulary}
-    _write(out, contents, lambda path: None)
+    checkpoint_folders.write(out, contents)
     print(f"{len(tensors)} tensors of GPT2LMHeadModel: {out}")
 
 
@@ -158,14 +162,12 @@ def _read_source(folder, found):
             heads = json.loads(_read(f"{candidate}/{CONFIG}"))["n_head"]
             encoder = _read(f"{candidate}/encoder.json")
             texts = {"vocab.json": encoder, "merges.txt": _read(f"{candidate}/vocab.bpe")}
-            end = json.loads(encoder).get("<|endoftext|>")
+            end = json.loads(encoder).get(END_OF_TEXT)
             return {**found, "num_heads": heads}, {**texts, "end_of_text": end}
         if tf.io.gfile.exists(f"{candidate}/flags.cfg"):
-            flags = flagfiles.pairs(files.read_text(f"{candidate}/flags.cfg"))
-            given = dict(flags)
-            model = registry.find(given.get("model", ""))
-            params = hparams.resolve(model, [v for name, v in flags if name == "params"], None)
-            data = dataset_info.read(given.get("data_dir", ""))
+            flags = checkpoint_folders.flags_of(candidate)
+            params = checkpoint_folders.params_of(flags)
+            data = dataset_info.read(dict(flags).get("data_dir", ""))
             if data.kind.name != "tokens" or "num_heads" not in params:
                 raise UsageError(f"{candidate} is not the model_dir of a GPT-2")
             path = os.path.join(data.data_dir, data.kind.vocabulary)
@@ -211,22 +213,6 @@ def _read(path):
             return file.read()
     except (OSError, tf.errors.OpError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from error
-
-
-def _write(out, contents, write_weights):
-    """Writes a folder; it appears under its name when it is complete."""
-    partial = files.partial_name(out)
-    try:
-        tf.io.gfile.makedirs(partial)
-        write_weights(partial)
-        for name, content in contents.items():
-            with tf.io.gfile.GFile(f"{partial}/{name}", "wb") as file:
-                file.write(content)
-        tf.io.gfile.rename(partial, out)
-    except BaseException:
-        if tf.io.gfile.exists(partial):
-            tf.io.gfile.rmtree(partial)
-        raise
 
 
 if __name__ == "__main__":

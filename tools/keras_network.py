@@ -29,7 +29,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import tensorflow as tf
 
-from common import files, flagfiles
+from common import files
 from common.errors import UsageError
 from engine.checkpoints import ema, find, writer
 from engine.cli import hparams, runtime
@@ -37,6 +37,7 @@ from input_fns import dataset_info
 from models import registry
 from models.layers import traced
 from models.vision import keras_network
+from tools import checkpoint_folders
 
 _ENDINGS = (".keras", ".h5")  # .weights.h5 too
 _SIZE = 224
@@ -106,15 +107,14 @@ def to_keras(source: str, file: str, size: str = "") -> None:
     run = next((path for path in folders if tf.io.gfile.exists(f"{path}/flags.cfg")), None)
     if run is None:
         raise UsageError(f"{folder} has no flags.cfg, which names the network")
-    flags = flagfiles.pairs(files.read_text(f"{run}/flags.cfg"))
+    flags = checkpoint_folders.flags_of(run)
     given = dict(flags)
     kind, _, network = given.get("model", "").partition(":")
     if kind != "keras":
         raise UsageError(f"{run} is a run of --model={given.get('model')}, not of keras:NETWORK")
     reader = tf.train.load_checkpoint(checkpoint)
     stored = reader.get_variable_to_shape_map()
-    model = registry.find(given["model"])
-    params = hparams.resolve(model, [v for name, v in flags if name == "params"], None)
+    params = checkpoint_folders.params_of(flags)
     params["num_classes"] = stored.get("logits/bias", [params["num_classes"]])[0]
     shape = _shape(size) if size else _shape_of_run(given)
     with traced.tensorflow_2():

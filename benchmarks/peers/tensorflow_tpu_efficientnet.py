@@ -24,7 +24,7 @@ def main(path, batch_size, slice_name, checkout, size):
     tf1.install()
     folder = f"{checkout}/models/official/efficientnet"
     sys.path.insert(0, folder)
-    tpu.__path__.append(f"{folder}/tpu")  # a package of its own of the same name
+    tpu.__path__.append(f"{folder}/tpu")  # it has a package of the same name
     import imagenet_input
     import main as program
     import model_builder_factory

@@ -25,8 +25,9 @@ def find(which: str) -> str | None:
     path = checkpoint_files.to_prefix(which)
     if tf.io.gfile.isdir(path) or not tf.io.gfile.exists(f"{path}.index"):
         return None
-    is_released = verify.has_readable_index(path) and _STEP not in _names(path)
-    return path if is_released else None
+    if not verify.has_readable_index(path) or tf.train.load_checkpoint(path).has_tensor(_STEP):
+        return None
+    return path
 
 
 def add_step(path: str, model_dir: str) -> str:
@@ -37,13 +38,9 @@ def add_step(path: str, model_dir: str) -> str:
       model_dir: the copy is in `model_dir/released_<checksum of the path>`.
     """
     reader = tf.train.load_checkpoint(path)
-    values = {name: reader.get_tensor(name) for name in _names(path)}
+    values = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
     folder = f"released_{zlib.crc32(os.path.abspath(path).encode()):08x}"
     written = os.path.join(model_dir, folder, os.path.basename(path))
     writer.write(written, {**values, _STEP: np.int64(0)})
     print(f"{path} has no global step: step 0 in {written}")
     return written
-
-
-def _names(path):
-    return list(tf.train.load_checkpoint(path).get_variable_to_shape_map())

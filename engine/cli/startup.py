@@ -62,7 +62,7 @@ def start(argv: list[str], doc: str, *flags_modules: str):
     """
     standard_streams.protect()
     _use_utf8()
-    quiet()
+    set_environment()
     try:
         check_environment()
         flag_values = define_flags(*flags_modules)
@@ -79,7 +79,7 @@ def start(argv: list[str], doc: str, *flags_modules: str):
     return flag_values
 
 
-def quiet() -> None:
+def set_environment() -> None:
     """Sets the environment of TensorFlow, before its import: log level, kernels, gs:// blocks."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # errors are raised as exceptions, too
     # Blocks of gs://. The default of 64 MB can be more than the share of a host.

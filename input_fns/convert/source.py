@@ -135,6 +135,18 @@ class RawSplit:
         return RawSplit.take(self, slice(begin, end))
 
 
+class BlockSplit(RawSplit):
+    """A split whose examples are made in blocks: a subclass has `blocks` instead of `read`."""
+
+    def __iter__(self) -> Iterator[Row]:
+        for rows in self.blocks():
+            yield from rows
+
+    def read(self, i: int) -> Row:
+        """Returns example `i`."""
+        return next(iter(next(self.part(i, i + 1).blocks())))
+
+
 def has_labels(split: RawSplit) -> bool:
     """Whether a split can be trained on and evaluated; a class of a user may not say it."""
     return getattr(split, "has_labels", True)

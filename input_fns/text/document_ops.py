@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from common.constants import DOCUMENT_INDEX
+from input_fns.text.document_pipeline import JOINED
 from input_fns.text.wordpiece import WordPieceTokenizer
 from input_fns.text.wordpiece_ops import GraphTokenizer
 
@@ -46,7 +48,7 @@ def windows(text, vocabulary: WordPieceTokenizer, max_length: int, doc_stride: i
         "input_ids": tf.where(is_token, tf.gather(values, places), special),
         "input_mask": mask,
         "segment_ids": tf.zeros_like(mask),
-        "document_index": rows,
+        DOCUMENT_INDEX: rows,
     }
 
 
@@ -60,7 +62,7 @@ def joined(predictions, documents, how: str):
     """
     found = {}
     for name, values in predictions.items():
-        if name not in ("probabilities", "scores", "embeddings"):
+        if name not in JOINED:
             continue
         mean = tf.math.segment_mean(values, documents)
         best = found[name] = mean

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from common.constants import DOCUMENT_INDEX
 from input_fns.core import serving
 from input_fns.text.token_pipeline import TokenPipeline, TokenWriter
 
-DOCUMENT = "document_index"
 # Predictions of windows that can be joined.
-_JOINED = ("probabilities", "scores", "embeddings")
+JOINED = ("probabilities", "scores", "embeddings")
 _READ_AT_ONCE = 4096
 
 
@@ -31,7 +31,7 @@ class DocumentPipeline(TokenPipeline):
     """
 
     join_windows: str = "mean"
-    host_features = (DOCUMENT,)
+    host_features = (DOCUMENT_INDEX,)
     file_examples = ""  # `--input` would have rows of one window
 
     def join(
@@ -47,7 +47,7 @@ class DocumentPipeline(TokenPipeline):
     def documents(self, split: str) -> np.ndarray:
         """Returns the number of the document of each window of a split, int32 `[windows]`."""
         batches = self.host_examples(split, _READ_AT_ONCE)
-        return np.concatenate([features[DOCUMENT] for features, _ in batches])
+        return np.concatenate([features[DOCUMENT_INDEX] for features, _ in batches])
 
     def receivers(self, top_k: int = 0) -> dict[str, serving.Receiver]:
         """Returns the serving input receivers; that of text takes texts of any length."""
@@ -75,7 +75,7 @@ class DocumentPipeline(TokenPipeline):
     def _joined_in_graph(self, predictions, features):
         from input_fns.text import document_ops
 
-        return document_ops.joined(predictions, features[DOCUMENT], self.join_windows)
+        return document_ops.joined(predictions, features[DOCUMENT_INDEX], self.join_windows)
 
 
 def join(
@@ -96,7 +96,7 @@ def join(
     counts = np.diff(starts, append=len(documents))
     found = {}
     for name, values in predictions.items():
-        if name not in _JOINED:
+        if name not in JOINED:
             continue
         values = values.astype(np.float64)  # sums do not depend on rounding of float32
         per_document = counts.reshape([-1, *[1] * (values.ndim - 1)])
@@ -132,19 +132,19 @@ class DocumentWriter(TokenWriter):
         documents = self._pipeline.documents(self._split)
         count, held = 0, None
         for batch in batches:
-            if not {*_JOINED} & batch.keys():
+            if not {*JOINED} & batch.keys():
                 size = len(next(iter(batch.values())))
-                yield {DOCUMENT: documents[count : count + size], **batch}
+                yield {DOCUMENT_INDEX: documents[count : count + size], **batch}
                 count += size
                 continue
-            batch = {name: batch[name] for name in _JOINED if name in batch}
+            batch = {name: batch[name] for name in JOINED if name in batch}
             size = len(next(iter(batch.values())))
-            batch[DOCUMENT] = documents[count : count + size]
+            batch[DOCUMENT_INDEX] = documents[count : count + size]
             count += size
             if held:
                 batch = {name: np.concatenate([held[name], batch[name]]) for name in batch}
             # The last document may have windows in the next batch.
-            is_whole = batch[DOCUMENT] != batch[DOCUMENT][-1]
+            is_whole = batch[DOCUMENT_INDEX] != batch[DOCUMENT_INDEX][-1]
             held = {name: values[~is_whole] for name, values in batch.items()}
             if is_whole.any():
                 yield self._lines({name: values[is_whole] for name, values in batch.items()})
@@ -152,5 +152,5 @@ class DocumentWriter(TokenWriter):
             yield self._lines(held)
 
     def _lines(self, windows):
-        _, counts = np.unique(windows[DOCUMENT], return_counts=True)
-        return {**self._pipeline.join(windows, windows[DOCUMENT]), "windows": counts}
+        _, counts = np.unique(windows[DOCUMENT_INDEX], return_counts=True)
+        return {**self._pipeline.join(windows, windows[DOCUMENT_INDEX]), "windows": counts}

@@ -9,6 +9,7 @@ import types
 
 import numpy as np
 
+from common.constants import DOCUMENT_INDEX
 from models.targets import ranking
 
 
@@ -34,7 +35,7 @@ class _Documents:
 
     def update(self, features, labels, predictions):
         """Adds a batch of windows; see `models.model.HostMetric`."""
-        self._documents.append(features["document_index"])
+        self._documents.append(features[DOCUMENT_INDEX])
         self._predictions.append(predictions[self.prediction])
         self._labels.append(labels[self.label] if isinstance(labels, dict) else labels)
 

@@ -20,7 +20,7 @@ from input_fns import DataError, dataset_info
 from input_fns.convert.options import Options
 from input_fns.convert.runners import Runner
 from input_fns.convert.shared_array import SharedArray
-from input_fns.convert.source import RawDataset, RawSplit, Row, Rows, content_name
+from input_fns.convert.source import BlockSplit, RawDataset, Rows, content_name
 from input_fns.dataset_info import Feature
 from input_fns.text import tokenizer as tokenizers
 from input_fns.text.sources.bert_vocabulary import parts
@@ -32,7 +32,7 @@ _BLOCK_ROWS = 2**10
 
 
 @dataclasses.dataclass(frozen=True)
-class RawRows(RawSplit):
+class RawRows(BlockSplit):
     """A split of rows of tokens.
 
     Attributes:
@@ -60,14 +60,6 @@ class RawRows(RawSplit):
         dtype = np.dtype(self.ids.dtype).name
         tokens = Feature("raw", dtype, (self.max_length + 1,))
         return {"tokens": tokens, "num_tokens": number, "num_bytes": number}
-
-    def read(self, i: int) -> Row:
-        """Returns a row."""
-        return next(iter(next(self.part(i, i + 1).blocks())))
-
-    def __iter__(self) -> Iterator[Row]:
-        for rows in self.blocks():
-            yield from rows
 
     def blocks(self) -> Iterator[Rows]:
         """Yields all rows."""

@@ -19,7 +19,7 @@ from input_fns import DataError, dataset_info
 from input_fns.convert.options import Options
 from input_fns.convert.runners import Runner
 from input_fns.convert.shared_array import SharedArray, SharedRows
-from input_fns.convert.source import RawDataset, RawSplit, Row, Rows, content_name
+from input_fns.convert.source import BlockSplit, RawDataset, Rows, content_name
 from input_fns.dataset_info import Feature
 from input_fns.text import vocabulary
 from input_fns.text.parallel_kind import Text, TextSplit
@@ -34,7 +34,7 @@ _OPEN_ROWS = 64
 
 
 @dataclasses.dataclass(frozen=True)
-class RawTokens(RawSplit):
+class RawTokens(BlockSplit):
     """A split of rows of tokens.
 
     Attributes:
@@ -55,14 +55,6 @@ class RawTokens(RawSplit):
     def num_bytes(self) -> int:
         """Bytes of the rows."""
         return len(self) * 2 * self.max_length * np.dtype(self.dtype).itemsize
-
-    def read(self, i: int) -> Row:
-        """Returns a row."""
-        return next(iter(next(self.part(i, i + 1).blocks())))
-
-    def __iter__(self) -> Iterator[Row]:
-        for rows in self.blocks():
-            yield from rows
 
     def blocks(self) -> Iterator[Rows]:
         """Yields all rows."""

@@ -21,7 +21,7 @@ from input_fns import DataError
 from input_fns.convert.options import Options
 from input_fns.convert.runners import Runner
 from input_fns.convert.shared_array import SharedArray, SharedRows
-from input_fns.convert.source import RawDataset, RawSplit, Row, Rows, numbered
+from input_fns.convert.source import BlockSplit, RawDataset, RawSplit, Rows, numbered
 from input_fns.convert.split_names import find_files, split_in, stem_of
 from input_fns.convert.tables import Places
 from input_fns.dataset_info import Feature, LeftOut
@@ -60,7 +60,7 @@ class RawSentences(RawSplit):
 
 
 @dataclasses.dataclass(frozen=True)
-class RawTaggedRows(RawSplit):
+class RawTaggedRows(BlockSplit):
     """A split of rows of ids and tags.
 
     Attributes:
@@ -79,14 +79,6 @@ class RawTaggedRows(RawSplit):
     def num_bytes(self) -> int:
         """Bytes of ids, mask, segments and tags."""
         return len(self) * self.max_length * (np.dtype(self.tokens.dtype).itemsize + 6)
-
-    def read(self, i: int) -> Row:
-        """Returns the row of a sentence."""
-        return next(iter(next(self.part(i, i + 1).blocks())))
-
-    def __iter__(self) -> Iterator[Row]:
-        for rows in self.blocks():
-            yield from rows
 
     def blocks(self) -> Iterator[Rows]:
         """Yields all rows."""

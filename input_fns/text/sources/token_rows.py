@@ -17,12 +17,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from common.constants import WINDOWS
+from common.constants import DOCUMENT_INDEX, WINDOWS
 from input_fns import DataError
 from input_fns.convert.options import Options
 from input_fns.convert.runners import Runner
 from input_fns.convert.shared_array import SharedArray, SharedRows
-from input_fns.convert.source import RawDataset, RawSplit, Row, Rows, numbered
+from input_fns.convert.source import BlockSplit, RawDataset, RawSplit, Rows, numbered
 from input_fns.dataset_info import Feature
 from input_fns.text import wordpiece
 from input_fns.text.sources import bert_vocabulary
@@ -30,7 +30,6 @@ from input_fns.text.wordpiece import WordPieceTokenizer
 from input_fns.text.wordpiece_kind import WordPieceSplit
 
 _BLOCK_TOKENS = 2**19
-DOCUMENT = "document_index"  # feature
 
 
 class StoredTokens(NamedTuple):
@@ -84,7 +83,7 @@ class RawTexts(RawSplit):
 
 
 @dataclasses.dataclass(frozen=True)
-class RawTokenRows(RawSplit):
+class RawTokenRows(BlockSplit):
     """A split of rows of ids.
 
     Attributes:
@@ -115,21 +114,13 @@ class RawTokenRows(RawSplit):
         """Bytes of ids, mask and segments."""
         return len(self) * self.max_length * (np.dtype(self.tokens.dtype).itemsize + 2)
 
-    def read(self, i: int) -> Row:
-        """Returns the row of a text or a pair."""
-        return next(iter(next(self.part(i, i + 1).blocks())))
-
-    def __iter__(self) -> Iterator[Row]:
-        for rows in self.blocks():
-            yield from rows
-
     def blocks(self) -> Iterator[Rows]:
         """Yields all rows."""
         features = row_features(self.tokens, self.max_length)
         if self.scores is not None:
             features["score"] = Feature("raw", "float32", ())
         if self.documents is not None:
-            features[DOCUMENT] = Feature("raw", "int32", ())
+            features[DOCUMENT_INDEX] = Feature("raw", "int32", ())
         at_once = max(1, _BLOCK_TOKENS // self.max_length)
         for begin in range(0, len(self), at_once):
             some = self.part(begin, begin + at_once)
@@ -137,7 +128,7 @@ class RawTokenRows(RawSplit):
             if self.scores is not None:
                 values["score"] = some.scores.astype("<f4")
             if self.documents is not None:
-                values[DOCUMENT] = some.documents.astype("<i4")
+                values[DOCUMENT_INDEX] = some.documents.astype("<i4")
             yield Rows(values, features, some.labels)
 
 

@@ -22,6 +22,7 @@ HEADER = (
     "| step, program | core | time | copies | ours / this | memory | bytes accessed | not counted |"
 )
 LARGEST_HEADER = "| step, program | core | largest batch per core | memory |"
+_COMPILER_SECONDS = 2 * 3600  # a step for v4 with full effort, on a busy machine
 _PRECISION = 16  # the search of the largest batch ends at an interval of a sixteenth
 
 
@@ -142,7 +143,7 @@ def compile_step(path: str, found: Topology) -> tuple[cost.StepTime, compiler.Co
 
 def _compile(path, found, effort):
     program = _remove_all_reduces(read(path))
-    return compiler.compile_hlo(program, compiler.get_target(found), effort)
+    return compiler.compile_hlo(program, compiler.get_target(found), effort, _COMPILER_SECONDS)
 
 
 def read(path: str) -> hlo_pb2.HloModuleProto:

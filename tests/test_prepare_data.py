@@ -118,7 +118,7 @@ def test_the_folder_of_another_data_set_is_not_touched(prepare, own_data_dir, ov
         ),
         (
             ["--dataset=sst2", "--source=s", "--data_dir=d", "--task=regression"],
-            "--task is not valid for --dataset=sst2, only for image_csv, coco, voc, text_files, ",
+            "--task is not valid for --dataset=sst2, only for image_folder, image_csv, coco, voc, ",
         ),
         (
             ["--dataset=pretraining_text", "--source=s", "--data_dir=d", "--masked_lm_prob=2"],

@@ -78,7 +78,11 @@ SOURCES = {
     "fashion_mnist": _source("image.idx", _HOLD_OUT, **_IN_ORDER),
     "cifar10": _source("image.cifar", _HOLD_OUT, **_IN_ORDER),
     "cifar100": _source("image.cifar", _HOLD_OUT, **_IN_ORDER),
-    "image_folder": _source("image.image_files", f"class_names {_IMAGES}"),
+    "image_folder": _source(
+        "image.image_files",
+        f"class_names {_IMAGES}",
+        tasks=("classification", "multilabel"),
+    ),
     "imagenet": _source("image.imagenet", _IMAGES),
     "image_csv": _source(
         "image.image_files",
@@ -171,7 +175,7 @@ SOURCES = {
         "truncate subwords "
         f"{_PIXELS}",
         needs="",
-        tasks=("classification", "regression", *ANNOTATION_TASKS),
+        tasks=("classification", "multilabel", "regression", *ANNOTATION_TASKS),
         in_parts=True,
         **_IN_ORDER,
     ),

@@ -105,7 +105,7 @@ def find(
         where = f"the split '{name}' of {options.source}"
         check_classes(where, of_class, class_names, bool(options.class_names))
     roots = _roots(options.source, structure)
-    seen: dict[object, tuple[str, object]] = {}
+    seen: dict[object, tuple[str, str, str]] = {}
 
     def files(folder):
         paths = inventory.files(folder, options, roots)
@@ -120,11 +120,11 @@ def find(
                     f"Leave it out with --skip={os.path.basename(of_class[name])}"
                 )
         labels = np.repeat(np.arange(len(paths)), [len(inside) for inside in paths.values()])
-        return _labelled(split, paths, labels.astype(np.int64), seen)
+        return _labelled(split, paths, labels.astype(np.int64), seen, options.task)
 
     found = {name: labelled(name, of_class) for name, of_class in splits.items()}
     for name, folder in structure.unlabelled.items():
-        found[name] = _labelled(name, {"": files(folder)}, None, seen)
+        found[name] = _labelled(name, {"": files(folder)}, None, seen, options.task)
     return Found(class_names, found, _not_named(options, found, reader))
 
 
@@ -160,18 +160,19 @@ def _roots(source, structure):
     return set(path_of)
 
 
-def _labelled(split, paths_of, labels, seen):
-    """Returns a split; `seen` is `{identity: (path, split and class)}` of the files so far."""
+def _labelled(split, paths_of, labels, seen, task):
+    """Returns a split; `seen` is `{identity: (path, split, class)}` of the files so far."""
     number_of: dict[object, int] = {}
     paths, numbers = [], []
     for name, inside in paths_of.items():
         for path in inside:
             identity = folders.identity(path)
-            first, place = seen.setdefault(identity, (path, (split, name)))
-            if place != (split, name):
+            first, its_split, its_class = seen.setdefault(identity, (path, split, name))
+            if its_split != split or (its_class != name and task != "multilabel"):
+                hint = "" if its_split != split else ". Several labels: --task=multilabel"
                 raise DataError(
                     f"{printable(path)} and {printable(first)} are the same file, which cannot be "
-                    "in two classes or in two splits"
+                    f"in two classes or in two splits{hint}"
                 )
             numbers.append(number_of.setdefault(identity, len(number_of)))
             paths.append(path)

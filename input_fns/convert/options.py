@@ -112,6 +112,7 @@ class Options:
     task: str = _flag(
         "What the labels of tables are: one class for each row (classification), any number of "
         "classes (multilabel), probabilities of the classes (soft_labels) or numbers (regression); "
+        "whether an image of image_folder may be in several folders (multilabel); "
         "whether coco and voc have boxes (detection, the default) or masks; the kind of tfds, if "
         "its features fit several.",
         "classification",

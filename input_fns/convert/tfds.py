@@ -256,6 +256,11 @@ class Streamed(RawSplit):
         return self.examples.groups
 
     @property
+    def targets(self) -> np.ndarray | None:
+        """See `RawSplit`."""
+        return self.examples.targets
+
+    @property
     def has_labels(self) -> bool:
         """See `RawSplit`."""
         return self.examples.has_labels

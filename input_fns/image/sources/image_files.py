@@ -15,7 +15,7 @@ import numpy as np
 
 from common import folders
 from common.names import printable
-from input_fns.convert import class_archives, class_folders, labelled_rows
+from input_fns.convert import class_archives, class_folders, labelled_rows, repeated_files
 from input_fns.convert.archive_members import Member
 from input_fns.convert.options import Options
 from input_fns.convert.source import Broken, RawDataset, RawSplit, Row, is_known
@@ -99,7 +99,10 @@ def read(options: Options) -> RawDataset:
         return to_dataset(options, labelled_rows.read(options, _KIND))
     archives = class_archives.of_source(options)
     find = functools.partial(class_archives.find, archives) if archives else class_folders.find
-    return to_dataset(options, find(options, "image", decoded_images.EXTENSIONS))
+    found = find(options, "image", decoded_images.EXTENSIONS)
+    if options.task == "multilabel":
+        found = repeated_files.join(found)
+    return to_dataset(options, found)
 
 
 def to_dataset(options: Options, found: class_folders.Found) -> RawDataset:

@@ -13,6 +13,7 @@ from input_fns import DataError
 from input_fns.convert import files, tfds
 from input_fns.convert.source import RawDataset
 from input_fns.convert.tfds import Reader, Streamed, of_class
+from input_fns.core.target import FEATURE, Target
 from input_fns.dataset_info import LeftOut
 from input_fns.image.sources import annotated_datasets, boxes, mask_classes
 from input_fns.image.sources.annotated_images import Boxes
@@ -21,7 +22,7 @@ from input_fns.image.sources.image_files import ImageFiles
 from input_fns.image.sources.mask_files import Item
 
 _UNLABELLED = -1  # in test splits of contests, such as ImageNet
-_IMAGE, _LABEL = ("image", "image_left", "img"), ("label",)
+_IMAGE, _LABEL, _LABELS = ("image", "image_left", "img"), ("label",), ("labels", "label")
 _MASKS = ("segmentation_mask", "segmentation_label", "annotation", "mask", "segmentation")
 _CROWDS = ("is_crowd", "is_difficult")
 _SAMPLE = 20  # masks to look at
@@ -43,6 +44,36 @@ def _read_classes(tables, roles, options) -> RawDataset:
         is_stored = options.image_size is None
         splits[split] = _streamed(tables, split, roles["image"], examples, is_stored)
     return RawDataset(options.dataset, tuple(tables.features[roles["label"]].names), splits)
+
+
+def _find_labels(features, options):
+    import tensorflow_datasets as tfds
+
+    listed = {
+        name: feature.feature
+        for name, feature in features.items()
+        if isinstance(feature, tfds.features.Sequence)
+    }
+    image, labels = of_class(features, "Image", _IMAGE), of_class(listed, "ClassLabel", _LABELS)
+    return {"image": image, "labels": labels} if image and labels else None
+
+
+def _read_labels(tables, roles, options) -> RawDataset:
+    target = Target("multilabel", tuple(tables.features[roles["labels"]].feature.names))
+    target.validate(FEATURE)
+    splits = {}
+    for split in tables.splits:
+        (lists,) = tables.columns(split, [roles["labels"]])
+        paths = tables.names(split, len(lists))
+        targets = np.zeros([len(lists), len(target.names)], np.float32)
+        for row, labels in zip(targets, lists):
+            row[labels] = 1
+        if split != "train" and not targets.any():  # of a contest
+            targets[:] = np.nan
+        examples = ImageFiles(paths, options, targets=targets)
+        is_stored = options.image_size is None
+        splits[split] = _streamed(tables, split, roles["image"], examples, is_stored)
+    return RawDataset(options.dataset, (), splits, labels=(FEATURE,), target=target)
 
 
 def _streamed(tables, split, image, examples, is_stored=True):
@@ -187,5 +218,9 @@ READERS = (
     Reader(
         *("segmentation", "images with masks", f"two images, one of them {' or '.join(_MASKS)}"),
         *(f"class_names mask_values ignored {_PIXELS}", _find_masks, _read_masks),
+    ),
+    Reader(
+        *("multilabel", "images with several labels", "an image and a sequence of labels"),
+        *(f"image_size {_PIXELS}", _find_labels, _read_labels),
     ),
 )

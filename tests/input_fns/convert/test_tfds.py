@@ -173,6 +173,28 @@ def test_columns_are_read_in_parts(prepare, monkeypatch):
     assert sorted(zip(split.texts[0], split.scores)) == [("abcde"[i], i) for i in range(5)]
 
 
+def several(f):
+    labels = f.Sequence(f.ClassLabel(names=["rust", "scab"]))
+    return {"image": f.Image(shape=(None, None, 3), encoding_format="png"), "labels": labels}
+
+
+def test_several_labels(prepare, photo, rows):
+    lists = [], ["scab"], ["scab", "rust", "scab"]
+    examples = [
+        {"image": np.asarray(photo(6, 8, seed=i)), "labels": labels}
+        for i, labels in enumerate(lists)
+    ]
+    read = prepare("listed", several, {"train": examples, "contest": examples[:1]})
+    raw = read()
+    assert (raw.target.kind, raw.target.names) == ("multilabel", ("rust", "scab"))
+    train = raw.splits["train"]
+    assert sorted(train.targets.tolist()) == [[0, 0], [0, 1], [1, 1]]
+    assert train.take([0, 2]).targets.tolist() == train.targets[[0, 2]].tolist()
+    assert len(rows(train)[0]) == 3
+    assert not raw.splits["contest"].has_labels
+    assert read(task="multilabel").target == raw.target
+
+
 def test_masks_and_classes(prepare, photo, rows):
     def features(f):
         return {

@@ -1,6 +1,8 @@
 """Tables of images with several labels, probabilities of classes, or numbers."""
 
 import csv
+import dataclasses
+import shutil
 
 import numpy as np
 import pytest
@@ -62,6 +64,51 @@ def test_class_names_order_the_labels_of_lists(table):
     rows = ("f", "ills"), ("0", "scab;rust"), ("1", "rust")
     options = {"task": "multilabel", "label_separator": ";", "class_names": ("scab", "rust")}
     assert in_order(convert.read(table(*rows, **options)).splits["train"]) == [[1, 1], [0, 1]]
+
+
+@pytest.fixture
+def classes(tmp_path):
+    """Writes files, `{"class/name.png": shade}`; returns the options that read them."""
+
+    def write(shades):
+        for name, shade in shades.items():
+            path = tmp_path / "classes" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(np.full([5, 7], shade, np.uint8)).save(path)
+        return Options("image_folder", source=str(tmp_path / "classes"), task="multilabel", **NONE)
+
+    return write
+
+
+REPEATED = {"rust/a.png": 1, "rust/b.png": 2, "scab/a.png": 3, "scab/copy of b.png": 2}
+
+
+def labels_by_shade(raw, split="train"):
+    """Returns `{shade: labels}`."""
+    rows = zip(raw.splits[split], raw.splits[split].targets.tolist())
+    return {int(row.values["image"][0]): labels for row, labels in rows}
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["folders", "archive"])
+def test_an_image_in_several_folders_has_several_labels(packed, classes):
+    options, lines = classes(REPEATED), []
+    if packed:
+        source = shutil.make_archive(f"{options.source}_all", "zip", options.source)
+        options = dataclasses.replace(options, source=source)
+    options = dataclasses.replace(options, image_size=(5, 7), channels=1)
+    raw = convert.read(options, lines.append)
+    assert raw.target.names == ("rust", "scab")
+    assert labels_by_shade(raw) == {1: [1, 0], 2: [1, 1], 3: [0, 1]}
+    assert lines[-1].startswith("1 of 4 files have the same bytes as another one")
+
+
+def test_links_are_copies_and_a_split_without_folders_is_predicted(classes, tmp_path):
+    names = {f"train/{name}": shade for name, shade in REPEATED.items()}
+    options = classes({**names, "test/c.png": 9})
+    (tmp_path / "classes/train/scab/link.png").symlink_to("../rust/a.png")
+    raw = convert.read(dataclasses.replace(options, image_size=(5, 7), channels=1))
+    assert labels_by_shade(raw) == {1: [1, 1], 2: [1, 1], 3: [0, 1]}
+    assert not raw.splits["test"].has_labels
 
 
 def test_numbers_with_the_mean_and_the_scale_of_train(table):

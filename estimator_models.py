@@ -31,7 +31,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 from unittest import mock
 
-from common.errors import RunError, UsageError
+from common.errors import Interrupted, RunError, UsageError
 from common.messages import did_you_mean
 from engine.cli import io_errors, startup
 
@@ -209,8 +209,13 @@ def _running(mode, flagfile, flags):
             early_checks.check()
         program = importlib.import_module(name)
         from engine.cli import modes
+        from engine.hooks import preemption
 
-        with _tensorflow_1(), program.opened() as (estimator, settings, state, input_fns):
+        with (
+            _tensorflow_1(),
+            preemption.called(),
+            program.opened() as (estimator, settings, state, input_fns),
+        ):
             yield lambda of=settings: modes.run(estimator, of, state, input_fns), settings
 
 
@@ -286,10 +291,12 @@ def _errors():
         yield
     except SystemExit as end:
         if end.code == 130:
-            raise KeyboardInterrupt from end
+            raise Interrupted("stopped; the same call resumes") from end
         raise RunError(f"the run ended with status {end.code}") from end
     except (UsageError, RunError):
         raise
+    except KeyboardInterrupt as interrupt:
+        raise Interrupted("stopped before its end; the same call runs it again") from interrupt
     except Exception as error:
         problem = io_errors.describe(error)
         if problem is None:

@@ -101,6 +101,12 @@ def test_invalid_input_is_an_exception(call, error, message, data_dir, tmp_path)
     assert not (tmp_path / "model").exists()
 
 
+def test_a_notebook_shows_an_error_in_one_line():
+    with pytest.raises(UsageError) as raised:
+        em.train("digit", model_dir="runs/digits")
+    assert raised.value._render_traceback_() == [f"UsageError: {raised.value}"]
+
+
 def test_an_unknown_recipe_is_named():
     with pytest.raises(UsageError, match=r"'digit' is not a recipe\. Did you mean 'digits'"):
         em.train("digit", model_dir="runs/digits")
@@ -109,12 +115,13 @@ def test_an_unknown_recipe_is_named():
 @pytest.mark.parametrize(
     ("raised", "error", "message"),
     [
-        (SystemExit(130), KeyboardInterrupt, None),
+        (SystemExit(130), KeyboardInterrupt, "the same call resumes"),
+        (KeyboardInterrupt(), KeyboardInterrupt, "before its end"),
         (SystemExit(143), RunError, "ended with status 143"),
         (OSError(28, "No space left on device", "runs/x"), RunError, "No space left on device"),
         (KeyError("a fault"), KeyError, "a fault"),
     ],
-    ids=["Ctrl-C", "SIGTERM", "disk", "fault"],
+    ids=["Ctrl-C", "second Ctrl-C", "SIGTERM", "disk", "fault"],
 )
 def test_the_end_of_a_run_is_an_exception(raised, error, message):
     with pytest.raises(error, match=message), em._errors():

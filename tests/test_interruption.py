@@ -127,6 +127,24 @@ def test_an_ignored_signal_stays_ignored():
     assert handler.signal is None
 
 
+def test_a_second_signal_in_a_program_of_the_caller_has_its_handler(monkeypatch, capsys):
+    """A notebook's kernel survives the stop button."""
+    monkeypatch.setattr(preemption, "_SECONDS_OF_ONE_REQUEST", -1.0)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    handler = SignalHandler()
+    try:
+        with preemption.called(), handler.installed():
+            handler.saves_first = True
+            os.kill(os.getpid(), signal.SIGINT)
+            assert handler.signal == signal.SIGINT
+            handler.restore_defaults()
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert "a second signal stops without saving" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(("seconds", "ends"), [(1000.0, False), (-1.0, True)])
 def test_a_second_request_kills_but_a_repeated_signal_does_not(handler, monkeypatch, seconds, ends):
     raised = []

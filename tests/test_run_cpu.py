@@ -17,7 +17,7 @@ import tensorflow as tf
 from PIL import Image
 
 import run_cpu
-from engine.hooks import progress
+from common import progress_line
 from engine.train import trainer
 from input_fns import DataError
 from input_fns.convert import writer
@@ -184,7 +184,7 @@ def test_eval_metrics_match_the_predictions(run_in, uncertain_dir, raw_dataset, 
 
 @pytest.mark.parametrize("mode", ["eval", "predict"])
 def test_long_passes_print_progress(run_in, trained_dir, monkeypatch, capsys, mode):
-    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(progress_line, "_SECONDS_IN_A_LOG", 0.0)
     run_in(trained_dir, f"--mode={mode}")
     lines = [line for line in capsys.readouterr().out.splitlines() if "/41 | " in line]
     assert [line.split()[:2] for line in lines] == [

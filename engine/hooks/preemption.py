@@ -14,6 +14,7 @@ import socket
 import sys
 import threading
 import time
+from typing import Any
 
 import tensorflow as tf
 
@@ -27,6 +28,21 @@ _SECONDS_OF_ONE_REQUEST = 1.0
 # waits for another process of a cluster, so after this time another thread handles the signal.
 _SECONDS_TO_RETURN = 5.0
 _HANDLED = 0  # not the number of a signal
+_process_is_ours = True
+
+
+@contextlib.contextmanager
+def called():
+    """Leaves the process alive inside the `with`: it is a notebook's, or another program's.
+
+    A second signal then has the handler of the caller: Ctrl-C raises KeyboardInterrupt.
+    """
+    global _process_is_ours
+    before, _process_is_ours = _process_is_ours, False
+    try:
+        yield
+    finally:
+        _process_is_ours = before
 
 
 class SignalHandler:
@@ -43,6 +59,7 @@ class SignalHandler:
         self.saves_first = False
         self._received = 0.0
         self._handled: list[signal.Signals] = []
+        self._defaults: dict[signal.Signals, Any] = {}  # handlers of a second signal
         self._handled_in_thread = False
         self._numbers: socket.socket | None = None
 
@@ -55,10 +72,11 @@ class SignalHandler:
         # nohup, and a shell that starts a background job, ignore some signals on purpose.
         self._handled = [n for n in _SIGNALS if signal.getsignal(n) != signal.SIG_IGN]
         before = {number: signal.signal(number, self._handle) for number in self._handled}
+        self._defaults = {n: signal.SIG_DFL if _process_is_ours else before[n] for n in before}
         on_closed_pipe = standard_streams.on_closed_pipe
         standard_streams.on_closed_pipe = self._handle_closed_pipe
         try:
-            with self._handling_if_blocked():
+            with self._handling_if_blocked() if _process_is_ours else contextlib.nullcontext():
                 yield
         finally:
             standard_streams.on_closed_pipe = on_closed_pipe
@@ -119,14 +137,14 @@ class SignalHandler:
 
     def _handle(self, number, frame):
         del frame
-        if number in self._handled:  # SIGPIPE is not
+        if number in self._handled and self._numbers:  # SIGPIPE is not
             self._numbers.send(bytes([_HANDLED]))
         if self._handled_in_thread:
             self._handled_in_thread = False
             return
         if self.signal is not None:
             if time.monotonic() - self._received > _SECONDS_OF_ONE_REQUEST:
-                signal.signal(number, signal.SIG_DFL)
+                signal.signal(number, self._defaults.get(number, signal.SIG_DFL))
                 signal.raise_signal(number)
             return
         self.signal, self._received = signal.Signals(number), time.monotonic()
@@ -136,8 +154,8 @@ class SignalHandler:
 
     def _announce(self):
         print(
-            f"{self.signal.name}: finishing the step and saving it; a second signal kills the "
-            "process",
+            f"{self.signal.name}: finishing the step and saving it; a second signal "
+            + ("kills the process" if _process_is_ours else "stops without saving"),
             flush=True,
         )
 
@@ -151,8 +169,8 @@ class SignalHandler:
         First waits until a repeated signal of the same request would have arrived.
         """
         time.sleep(max(0.0, self._received + _SECONDS_OF_ONE_REQUEST - time.monotonic()))
-        for number in self._handled:
-            signal.signal(number, signal.SIG_DFL)
+        for number, handler in self._defaults.items():
+            signal.signal(number, handler)
 
     def hook(self) -> tf.estimator.SessionRunHook:
         """Returns a hook that stops a session after the step during which a signal came."""

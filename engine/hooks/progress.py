@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from common import progress_line
 from engine.checkpoints import ema
 from engine.hooks import memory_check
 
-_SECONDS_BETWEEN_LINES = 5.0
 # TPUEstimator trains a variable of this prefix and the name of the table for each TPU embedding.
 _STAND_IN = "tpu_embedding_dummy_table_variable_"
 
@@ -93,7 +93,7 @@ class StepCounter(tf.estimator.SessionRunHook):
 
 @dataclasses.dataclass(eq=False)
 class ProgressHook(tf.estimator.SessionRunHook):
-    """Prints a line every few seconds and at the end of training.
+    """Prints a line every few seconds and at the end of training; in a notebook it updates one.
 
     Fetches the loss only if a line is due. On a TPU it is the loss of core 0 in the last step of
     the loop. One object is used for all sessions of a training.
@@ -108,6 +108,7 @@ class ProgressHook(tf.estimator.SessionRunHook):
     def __post_init__(self):
         """Starts the rate."""
         self._rate = Rate(self.clock, self.batch_size)
+        self._line = progress_line.ProgressLine()
         self._is_announced = False
 
     def begin(self):
@@ -134,7 +135,7 @@ class ProgressHook(tf.estimator.SessionRunHook):
     def before_run(self, run_context):
         """Fetches the loss if a line is due."""
         last = self.counter.next >= self.train_steps
-        if last or time.monotonic() - self._printed_at >= _SECONDS_BETWEEN_LINES:
+        if last or time.monotonic() - self._printed_at >= progress_line.seconds_between():
             return tf.estimator.SessionRunArgs(self._loss)
         return None
 
@@ -147,13 +148,12 @@ class ProgressHook(tf.estimator.SessionRunHook):
         elapsed = self.clock.seconds() - self._started
         eta = (self.train_steps - step) * elapsed / max(1, step - self._first_step)
         learning_rate = run_context.session.run(self._learning_rate, {self._rate_step: step - 1})
-        print(
+        self._line.show(
             f"step {step}/{self.train_steps}"
             f" | loss {run_values.results:.4f}"
             f" | lr {learning_rate:.3g}"
             f" | {self._rate.since_last(step):,.0f} examples/s"
-            f" | ETA {datetime.timedelta(seconds=round(eta))}",
-            flush=True,
+            f" | ETA {datetime.timedelta(seconds=round(eta))}"
         )
 
 
@@ -167,6 +167,7 @@ class EvalProgressHook(tf.estimator.SessionRunHook):
 
     def after_create_session(self, session, coord):
         """Starts counting."""
+        self._line = progress_line.ProgressLine()
         self._examples = 0
         self._started = self._printed_at = time.monotonic()
 
@@ -174,16 +175,15 @@ class EvalProgressHook(tf.estimator.SessionRunHook):
         """Counts a batch."""
         self._examples = min(self._examples + self.batch_size, self.num_examples)
         now = time.monotonic()
-        if now - self._printed_at < _SECONDS_BETWEEN_LINES:
+        if now - self._printed_at < progress_line.seconds_between():
             return
         self._printed_at = now
         rate = self._examples / (now - self._started)
         eta = datetime.timedelta(seconds=round((self.num_examples - self._examples) / rate))
-        print(
+        self._line.show(
             f"{self.name} {self._examples:,}/{self.num_examples:,}"
             f" | {rate:,.0f} examples/s"
-            f" | ETA {eta}",
-            flush=True,
+            f" | ETA {eta}"
         )
 
 

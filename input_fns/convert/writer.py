@@ -18,7 +18,7 @@ from typing import Any, Callable
 import numpy as np
 import tensorflow as tf
 
-from common import files, folders, names
+from common import files, folders, names, progress_line
 from input_fns import DataError, dataset_info, kinds
 from input_fns.convert import finished_shards
 from input_fns.convert.fingerprint import Fingerprints
@@ -150,15 +150,16 @@ def _run(data_dir, splits, runner, made, progress):
 
     with contextlib.closing(runner.map(tasks())) as results:
         for split in splits:
+            line = progress_line.ProgressLine(progress)
             for result in itertools.islice(results, split.num_shards):
                 split.add(result)
                 if result.changed_path:
                     progress(f"{result.changed_path} has changed: its shard is written again")
                 if runner.yields_early or split.num_done == split.num_shards:
-                    progress(split.progress())
+                    line.show(split.progress())
             split.finish()
-            for line in split.counts.lines() if split.counts else ():
-                progress(f"{split.name}: {line}")
+            for count in split.counts.lines() if split.counts else ():
+                progress(f"{split.name}: {count}")
 
 
 def _with_partials(complete, splits):

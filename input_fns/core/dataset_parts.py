@@ -160,7 +160,7 @@ class ShardInfo:
     num_examples: int = field(integer)
     crc32: int = field(integer_in(0, 2**32 - 1), optional=True, default=0)
     path: str = ""
-    offsets: tuple[int, ...] = field(_offsets, omitted=True, default=())
+    offsets: tuple[int, ...] = field(_offsets, omitted=True, default=(), repr=False)
 
     @property
     def stride(self) -> int:

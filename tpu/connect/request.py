@@ -16,6 +16,10 @@ class TPUError(ValueError):
 
     exit_status = 2
 
+    def _render_traceback_(self):
+        """Returns what a notebook shows, as a terminal does: the message without the frames."""
+        return [f"TPUError: {self}"]
+
 
 class Hosts(NamedTuple):
     """The hosts that train together on PJRT devices; the default is what JAX finds on a TPU slice.

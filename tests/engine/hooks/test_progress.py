@@ -6,6 +6,7 @@ import time
 import pytest
 import tensorflow as tf
 
+from common import progress_line
 from engine.hooks import progress
 
 
@@ -82,7 +83,7 @@ def test_a_short_evaluation_prints_nothing(capsys):
 
 
 def test_a_long_evaluation_prints_its_progress(capsys, monkeypatch):
-    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(progress_line, "_SECONDS_IN_A_LOG", 0.0)
     train([progress.EvalProgressHook("eval", 25, batch_size=13)], 2)
     first, last = capsys.readouterr().out.splitlines()
     assert re.fullmatch(r"eval 13/25 \| [\d,]+ examples/s \| ETA \d:\d\d:\d\d", first)
@@ -90,7 +91,7 @@ def test_a_long_evaluation_prints_its_progress(capsys, monkeypatch):
 
 
 def test_lines_are_printed_by_time(capsys, monkeypatch):
-    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(progress_line, "_SECONDS_IN_A_LOG", 0.0)
     train(make_hooks(9), 4)
     lines = capsys.readouterr().out.splitlines()[1:]
     assert [line.split()[1] for line in lines] == ["1/9", "2/9", "3/9", "4/9"]

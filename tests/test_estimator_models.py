@@ -149,6 +149,25 @@ def test_calls_equal_processes(data_dir, tmp_path):
         assert found.metrics["test"]["average_loss"] == section["average_loss"]
 
 
+@pytest.mark.slow  # a process: TensorFlow must not have been used before
+def test_a_program_that_has_used_tensorflow_for_a_call_only_is_eager():
+    code = """
+import tensorflow as tf
+from engine.cli import runtime
+with runtime.tensorflow_1(), tf.compat.v1.Session() as session:
+    session.run(tf.constant(1))
+is_eager = []
+@tf.function
+def function():
+    with tf.init_scope():  # as the load of a SavedModel, which makes its variables
+        is_eager.append(tf.executing_eagerly())
+    return tf.constant(1)
+function()
+assert is_eager == [True]
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
 @pytest.mark.slow
 def test_the_page_runs_in_an_eager_program(tmp_path):
     page = (ROOT / "docs" / "python.md").read_text()

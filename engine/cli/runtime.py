@@ -52,8 +52,10 @@ def tensorflow_1() -> Iterator[None]:
         if was_2:
             # `enable_v2_behavior` alone refuses to make a program eager that has used TensorFlow.
             context.default_execution_mode = context.EAGER_MODE
-            if context.context_safe() is not None:
-                context.context()._thread_local_data.is_eager = True
+            if (made := context.context_safe()) is not None:
+                made._thread_local_data.is_eager = True
+                if not made.context_switches.stack:  # made in here, for graphs: see tf.init_scope
+                    made.context_switches.push(False, context.eager_mode, None)
             tf.compat.v1.enable_v2_behavior()
 
 

@@ -179,7 +179,20 @@ def test_evaluation_and_generation_on_tpu_cores(run_gpt, model_dir, result, tmp_
     on_cpu, on_tpu = (result(tmp_path / name, STEPS)[key] for name in ("cpu", "tpu"))
     for name in ("perplexity", "bits_per_byte", "average_loss"):
         numerics.assert_close(on_tpu[name], on_cpu[name], terms=13 * LENGTH, depth=80, name=name)
-    texts = [
-        [line["text"] for line in read_lines(tmp_path / f"{name}.jsonl")] for name in ("cpu", "tpu")
-    ]
-    assert texts[0] == texts[1]
+    assert texts_of(tmp_path / "cpu.jsonl") == texts_of(tmp_path / "tpu.jsonl")
+
+
+@pytest.mark.slow
+def test_beam_search_on_tpu_cores(run_gpt, model_dir, tmp_path):
+    (tmp_path / "prompts.txt").write_text("1 and\nare\n3 and 4 are\n")
+    for name, beams, on_tpu in (("cpu", 3, False), ("tpu", 3, True), ("greedy", 1, False)):
+        output = [f"--input={tmp_path}/prompts.txt", f"--predict_output={tmp_path}/{name}.jsonl"]
+        search = f"--params=beam_size={beams}" + (",temperature=0" if beams == 1 else "")
+        topology = ["--tpu_topology=1x2"] if on_tpu else []
+        run_gpt(model_dir, "--mode=predict", *output, search, *topology, on_tpu=on_tpu)
+    assert texts_of(tmp_path / "cpu.jsonl") == texts_of(tmp_path / "tpu.jsonl")
+    assert texts_of(tmp_path / "cpu.jsonl") != texts_of(tmp_path / "greedy.jsonl")
+
+
+def texts_of(path):
+    return [line["text"] for line in read_lines(path)]

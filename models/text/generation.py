@@ -1,4 +1,4 @@
-"""Continues prompts token by token, with a key/value cache: greedy decoding and sampling.
+"""Continues prompts token by token, with a key/value cache: greedy, sampling, beam search.
 
 All shapes but the batch are static, so that it runs on a TPU. Random numbers are a function of the
 seed of a prompt and the position, so that a continuation does not depend on its batch.
@@ -12,6 +12,7 @@ import tensorflow as tf
 from common.params import Ints
 from models.layers import attention
 from models.model import ModelError, check_not_negative, check_positive
+from models.text import decoding
 
 _IMPOSSIBLE = -np.inf
 _SEEDS = 1_000_003  # between those of one `sampling_seed` and the next
@@ -31,6 +32,9 @@ def default_params():
         "max_new_tokens": 0,  # of a continuation; 0: as many as fit into a row
         "stop_tokens": Ints(),  # ids that end a continuation, besides the end of text
         "sampling_seed": 0,  # another one gives other samples
+        "beam_size": 1,  # above 1: beam search
+        # Beam search divides log probabilities by `tokens ** length_penalty`, of the continuation.
+        "length_penalty": 1.0,
         "num_tokens": 50257,  # ids with a meaning, vocab_size without padding; set by the data set
         "end_of_text": 50256,  # id of the end of a text; set by the data set
     }
@@ -38,8 +42,8 @@ def default_params():
 
 def check_params(params):
     """Raises `ModelError` for a value of `default_params` out of range."""
-    check_not_negative(params, "temperature", "top_k", "max_new_tokens")
-    check_positive(params, "repetition_penalty")
+    check_not_negative(params, "temperature", "top_k", "max_new_tokens", "length_penalty")
+    check_positive(params, "repetition_penalty", "beam_size")
     if not 0 < params["top_p"] <= 1:
         raise ModelError(f"top_p={params['top_p']} must be above 0 and at most 1")
     if params["top_k"] > params["num_tokens"]:
@@ -55,9 +59,12 @@ def check_params(params):
 
 
 def unused_params(params):
-    """Returns the hyperparameters of sampling if there is none; see `Model`."""
+    """Returns the hyperparameters of sampling or beam search if there is none; see `Model`."""
     names = ("top_k", "top_p", "sampling_seed")
-    return {} if params["temperature"] else dict.fromkeys(names, "temperature")
+    if params["beam_size"] > 1:
+        return dict.fromkeys((*names, "temperature", "repetition_penalty"), "beam_size")
+    without_sampling = {} if params["temperature"] else dict.fromkeys(names, "temperature")
+    return {"length_penalty": "beam_size", **without_sampling}
 
 
 def generate(step, caches, log_probs, features, params):
@@ -81,12 +88,12 @@ def generate(step, caches, log_probs, features, params):
         log_probs  float32 [batch, length]  log probability of each token but the first, by the
                                             model at temperature 1; 0 after the last
     """
+    limit = _limit(features, params)
+    if params["beam_size"] > 1:
+        return _beam_search(step, caches, log_probs, limit, features, params)
     size = features["prompt"].shape.as_list()[1]
     seeds = features["seed"] + params["sampling_seed"] * _SEEDS
-    limit = tf.minimum(features["max_tokens"], size)
-    if params["max_new_tokens"]:
-        limit = tf.minimum(limit, features["prompt_length"] + params["max_new_tokens"])
-    stops = tf.constant([params["end_of_text"], *params["stop_tokens"]])
+    stops = _stops(params)
 
     def is_unfinished(tokens, length, log_probs, ended, seen, caches):
         del tokens, length, log_probs, seen, caches
@@ -114,6 +121,73 @@ def generate(step, caches, log_probs, features, params):
         is_unfinished, body, state, parallel_iterations=1, back_prop=False
     )
     return {"tokens": found[0], "length": found[1], "log_probs": found[2]}
+
+
+def _beam_search(step, caches, log_probs, limit, features, params):
+    """Beam search with the rules of `generate` of Hugging Face transformers; see `generate`.
+
+    Continuations that end, by a stop token or at `limit`, must be among the `beam_size` most
+    probable; and the search of a row ends when its best live continuation has at most the score of
+    the worst of `beam_size` ended ones.
+    """
+    beams, stops = params["beam_size"], _stops(params)
+    size, length = features["prompt"].shape.as_list()[1], features["prompt_length"]
+
+    def step_of_beams(tokens, position, caches):
+        caches = [tuple(tf.reshape(of, [-1, 1, *of.shape[2:]]) for of in pair) for pair in caches]
+        # Rows that have ended earlier get the last position.
+        positions = tf.repeat(tf.minimum(length - 1 + position, size - 1), beams)
+        logits, caches = step(tf.reshape(tokens, [-1]), positions, caches)
+        found = tf.nn.log_softmax(without_padding(logits, params))
+        caches = [
+            tuple(tf.reshape(of, [-1, beams, *of.shape[2:]]) for of in pair) for pair in caches
+        ]
+        return tf.reshape(found, [-1, beams, params["vocab_size"]]), caches
+
+    def ends(token, position):
+        is_stop = tf.reduce_any(tf.equal(token[..., tf.newaxis], stops), axis=-1)
+        return is_stop | (length + position + 1 >= limit)[:, tf.newaxis]
+
+    def score(log_prob, length):
+        return log_prob / tf.cast(length, tf.float32) ** params["length_penalty"]
+
+    rules = decoding.BeamRules(
+        beam_size=beams,
+        num_candidates=beams * (1 + len(stops)),
+        num_ending=beams,
+        ends=ends,
+        score=score,
+        may_improve=lambda live, ended, length: score(live[:, 0], length) > ended[:, -1],
+    )
+    caches = tf.nest.map_structure(lambda of: tf.repeat(of, beams, axis=1), caches)
+    last = tf.gather(features["prompt"], length - 1, batch_dims=1)
+    found = decoding.beam_search(step_of_beams, caches, last, length < limit, size, rules)
+    # Places of the row in the prompt and in its continuation.
+    places = tf.range(size) - length[:, tf.newaxis]
+    is_new = (places >= 0) & (places < found["length"][:, tf.newaxis])
+    of_found = tf.clip_by_value(places, 0, size - 1)
+    new_tokens, new_log_probs = (
+        tf.gather(found[name], of_found, batch_dims=1) for name in ("tokens", "log_probs")
+    )
+    rest = tf.where(places < 0, features["prompt"], params["end_of_text"])
+    return {
+        "tokens": tf.where(is_new, new_tokens, rest),
+        "length": length + found["length"],
+        "log_probs": tf.where(is_new, new_log_probs, log_probs),
+    }
+
+
+def _limit(features, params):
+    """Returns the most tokens of each row with its prompt, int32 `[batch]`."""
+    limit = tf.minimum(features["max_tokens"], features["prompt"].shape.as_list()[1])
+    if params["max_new_tokens"]:
+        limit = tf.minimum(limit, features["prompt_length"] + params["max_new_tokens"])
+    return limit
+
+
+def _stops(params):
+    """Returns the ids of the tokens that end a continuation, in their order."""
+    return sorted({params["end_of_text"], *params["stop_tokens"]})
 
 
 def cache_of(keys, values, size):

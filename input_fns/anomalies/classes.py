@@ -76,15 +76,23 @@ def of_target(sample: Sample) -> Iterator[Anomaly]:
     if not target or not sample.info.has_labels or len(sample.examples) < 2:
         return
     values = sample.values(FEATURE)
-    constant = [
-        f"{name} ({column[0]:g})"
+    constant = {
+        name: column[0]
         for name, column in zip(target.names, values.T)
         if (column == column[0]).all()
-    ]
-    if constant:
-        is_error = sample.is_train and len(constant) == len(target.names)
-        text = f"equal in all examples of {sample.where}: {listed(constant)}"
-        yield Anomaly(text, is_error and len(sample.examples) == sample.info.num_examples)
+    }
+    is_error = sample.is_train and len(constant) == len(target.names)
+    is_error = is_error and len(sample.examples) == sample.info.num_examples
+    if target.kind == "multilabel":
+        for label, which in ((0, "no"), (1, "every")):
+            labels = [name for name, value in constant.items() if value == label]
+            if labels:
+                yield Anomaly(
+                    f"labels that {which} example of {sample.where} has: {listed(labels)}", is_error
+                )
+    elif constant:
+        numbers = [f"{name} ({value:g})" for name, value in constant.items()]
+        yield Anomaly(f"equal in all examples of {sample.where}: {listed(numbers)}", is_error)
 
 
 def of_scores(sample: Sample) -> Iterator[Anomaly]:

@@ -8,13 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 
 from common.names import is_line, missing_label, normalized, one_number, sorted_labels
 from input_fns import DataError
-from input_fns.convert import split_names, tables
+from input_fns.convert import files, split_names, tables
 from input_fns.convert.options import Options
 from input_fns.convert.source import chosen
 from input_fns.convert.tables import Table, listed
 
 _LONGEST_LABEL = 1000  # characters
 _ONE, _ZERO = {"true", "1"}, {"false", "0"}
+# Between labels of a cell, and how --label_separator names them.
+_SEPARATORS = {" ": "space", "\t": "tab", ",": "','", ";": "';'", "|": "'|'"}
 _NO_LETTERS = re.compile(r"[\W_]+")
 
 
@@ -141,6 +143,28 @@ def class_names(labels: Sequence[str], places: Sequence[str], where: str) -> tup
             "Remove such rows, or name all classes with --class_names"
         )
     return tuple(found)
+
+
+def note_lists(class_names: Sequence[str], where: str) -> None:
+    """Prints that a class, such as "rust scab", is a list of others: several labels in a column.
+
+    Args:
+      class_names: those of a column.
+      where: place of the column.
+    """
+    known = set(class_names)
+    for separator, flag in _SEPARATORS.items():
+        lists = [
+            name
+            for name in class_names
+            if separator in name and {part.strip() for part in name.split(separator)} <= known
+        ]
+        if lists:
+            files.note(
+                f"{where}: {len(lists)} of {len(known)} classes are lists of others, such as "
+                f"'{lists[0]}'. For several labels per example use --task=multilabel "
+                f"--label_separator={flag}"
+            )
 
 
 def label_of(where: str, values: Mapping[str, str | None]) -> str:

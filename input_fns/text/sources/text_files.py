@@ -281,6 +281,7 @@ def _class_names(labelled):
     split = "train" if "train" in labelled else next(iter(labelled))
     table = labelled[split]
     found = columns.class_names(table.labels, table.places, f"split '{split}'")
+    columns.note_lists(found, f"split '{split}'")
     if len(found) == 1 and all(table.labels):
         raise DataError(
             f"all texts of '{split}' have the label '{found[0][:60]}': a classifier needs two "

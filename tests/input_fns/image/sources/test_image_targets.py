@@ -60,6 +60,17 @@ def test_a_column_of_lists(table):
     assert lines == ["1 rows have no label: they are examples of none of the classes"]
 
 
+@pytest.mark.parametrize(("separator", "flag"), [(" ", "space"), ("; ", "';'")])
+def test_lists_that_are_read_as_classes_are_told(separator, flag, table):
+    labels = ["rust", f"scab{separator}rust", "scab", "healthy leaf"]
+    rows = [("f", "ills"), *((str(i), label) for i, label in enumerate(labels))]
+    lines = []
+    assert len(convert.read(table(*rows), lines.append).class_names) == 4
+    (line,) = lines
+    assert f"1 of 4 classes are lists of others, such as 'scab{separator}rust'" in line
+    assert line.endswith(f"--task=multilabel --label_separator={flag}")
+
+
 def test_class_names_order_the_labels_of_lists(table):
     rows = ("f", "ills"), ("0", "scab;rust"), ("1", "rust")
     options = {"task": "multilabel", "label_separator": ";", "class_names": ("scab", "rust")}
@@ -188,6 +199,14 @@ def test_mixed_images_have_mixed_labels(table, tmp_path, session):
     assert labels.shape == (2, 2)
     assert labels.min() >= -20
     assert labels.max() <= 40
+
+
+def test_a_label_that_only_another_split_has_is_told(table, tmp_path):
+    rows = ("f", "ills", "part"), ("0", "rust", "train"), ("1", "", "train"), ("2", "scab", "test")
+    options = {"task": "multilabel", "label_separator": " ", "split_column": "part"}
+    writer.write(convert.read(table(*rows, **options)), str(tmp_path / "data"))
+    found = map(str, anomalies.find(dataset_info.read(str(tmp_path / "data"))))
+    assert "warning: labels that no example of 'train' has: scab" in found
 
 
 def test_a_constant_number_is_told(table, tmp_path):

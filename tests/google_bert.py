@@ -31,7 +31,7 @@ def load(name: str) -> types.ModuleType:
     module = importlib.util.module_from_spec(spec)
     shim = types.ModuleType("tensorflow")
     shim.__dict__.update({key: getattr(tf.compat.v1, key) for key in dir(tf.compat.v1)})
-    layers = types.SimpleNamespace(layer_norm=_layer_norm)
+    layers = types.SimpleNamespace(layer_norm=layer_norm)
     shim.contrib = types.SimpleNamespace(layers=layers, tpu=tf.compat.v1.tpu)
     shim.flags = mock.MagicMock()  # the flags of its programs would clash with ours
     programs = ("modeling", "optimization", "tokenization")
@@ -47,7 +47,7 @@ def load(name: str) -> types.ModuleType:
     return module
 
 
-def _layer_norm(inputs, begin_norm_axis, begin_params_axis, scope=None):
+def layer_norm(inputs, begin_norm_axis, begin_params_axis, scope=None):
     assert begin_norm_axis == begin_params_axis == -1
     with tf.compat.v1.variable_scope(scope, "LayerNorm"):
         size = inputs.shape[-1:]

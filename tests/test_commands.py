@@ -24,7 +24,7 @@ from engine.cli import flags
 from input_fns.convert import flags as convert_flags
 from models import registry
 from models.layers import traced
-from models.text import bert
+from models.text import bert, encoders
 from tests import audio_data, formats, shapes_data
 from tests.input_fns.text.sources import text_data
 from tools import digit_strings, keras_network, keras_weights
@@ -218,19 +218,20 @@ def write_one_hot_labels(table):
     table.write_text("\n".join(lines))
 
 
-def write_released_bert(folder, network="bert_tiny_classifier"):
+def write_released_bert(folder, size="tiny", name="bert_model.ckpt"):
     """Writes a checkpoint with the vocabulary beside it."""
     folder.mkdir(exist_ok=True)
     text_data.vocab_file(folder)
     params = {
-        **registry.find(network).default_params(),
+        **registry.find("bert_classifier").default_params(),
+        **encoders.SIZES[size],
         "vocab_size": text_data.TOKENIZER.vocab_size,
     }
     with tf.Graph().as_default():
         features = {name: tf.zeros([1, 2], tf.int32) for name in bert.FEATURES}
-        bert.pool(bert.encode(features, params, False), params)
+        encoders.pool(encoders.encode(features, params, False), params)
         shapes = {v.op.name: v.shape.as_list() for v in tf.compat.v1.global_variables()}
-    writer.write(f"{folder}/bert_model.ckpt", {n: np.zeros(s, "f4") for n, s in shapes.items()})
+    writer.write(f"{folder}/{name}", {n: np.zeros(s, "f4") for n, s in shapes.items()})
 
 
 def write_sst2(folder):
@@ -322,7 +323,8 @@ def _files(tmp_path, monkeypatch, pair_files):
         (tmp_path / folder).symlink_to(pair_files)
     for folder in ("uncased_L-2_H-128_A-2", "uncased"):
         write_released_bert(tmp_path / folder)
-    write_released_bert(tmp_path / "BERT", "bert_small_classifier")
+    write_released_bert(tmp_path / "BERT", "small")
+    write_released_bert(tmp_path / "electra_small", "electra_small", "electra_small")
     write_squad2(tmp_path / "squad2")
     write_sst2(tmp_path / "SST-2")
     write_texts(tmp_path)

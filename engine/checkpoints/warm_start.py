@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import tensorflow as tf
 
@@ -93,6 +94,20 @@ def init_from_checkpoint(
     for reason, names in (("shape differs", skipped), ("missing from it", missing)):
         if names:
             print(f"warm start: initialized {len(names)}, {reason}: {verify.shorten(names)}")
+    _print_skipped(stored, {ema.saved_name(variable) for variable in variables})
+
+
+def _print_skipped(stored, names):
+    """Prints the scopes of variables in the checkpoint, slots aside, that the model lacks."""
+    unused = {
+        name
+        for name in stored.keys() - names - {tf.compat.v1.GraphKeys.GLOBAL_STEP}
+        if name.rpartition("/")[0] not in stored
+    }
+    if unused:
+        counts = Counter(re.sub("/.*", "/*", name) for name in unused)
+        scopes = [f"{scope} ({count})" for scope, count in sorted(counts.items())]
+        print(f"warm start: skipped {len(unused)} of the checkpoint: {verify.shorten(scopes)}")
 
 
 def _join_partitions(variables):

@@ -8,6 +8,7 @@ Variables have the names and shapes of google-research/bert, so that its release
 fine-tuned as they are, and what this package trains loads in that code and in converters that were
 written for it. The heads are in `bert_pretraining`, `bert_classifier`, `bert_regressor`,
 `bert_token_classifier`, `bert_squad` and `bert_embedder`; `bert_model` makes a model of a head.
+`encoders` lists the encoders of other families that these heads can have.
 
 Sizes: batch; length, tokens of a row; hidden_size. Features of all tasks:
 
@@ -28,6 +29,8 @@ from models.layers.dropout import dropout
 from models.layers.recompute import recompute
 from models.model import ModelError, check_fractions, check_positive
 
+SCOPE = "bert"  # of the variables of the encoder
+QUERY = f"{SCOPE}/encoder/layer_0/attention/self/query/kernel"
 FEATURES = ("input_ids", "input_mask", "segment_ids")
 # Sizes of google-research/bert; minilm is that of sentence-transformers' all-MiniLM-L6.
 SIZES = {
@@ -57,8 +60,10 @@ _GELU_SLOPE = (2 / np.pi) ** 0.5
 def default_params():
     """Returns the hyperparameters of the encoder."""
     return {
-        "size": "base",  # one of SIZES, which sets:
+        "size": "base",  # one of `encoders.SIZES`, which sets:
         **SIZES["base"],
+        "family": "bert",  # one of `encoders.FAMILIES`
+        "embedding_size": 0,  # columns of the embeddings; 0: hidden_size
         "vocab_size": 30522,  # set by the data set
         "max_positions": 512,  # rows of the position embeddings: the longest row of tokens
         "type_vocab_size": 2,  # rows of the token type embeddings
@@ -136,19 +141,39 @@ def encode(features, params, training):
 
 def encode_layers(features, params, training):
     """Runs the encoder as `encode`; returns the output of each layer, the first one first."""
-    # Keys that are padding are masked, for all heads and queries: [batch, 1, 1, length].
-    mask = tf.cast(features["input_mask"], tf.bool)[:, tf.newaxis, tf.newaxis]
-    bias = attention.attention_bias(mask)
     with tf.compat.v1.variable_scope("bert", initializer=initializer(params)):
-        with tf.compat.v1.variable_scope("embeddings"):
-            x = _embed(features, params, training)
-        layers = []
-        for i in range(params["num_layers"]):
-            with tf.compat.v1.variable_scope(f"encoder/layer_{i}"):
-                layer = functools.partial(_layer, bias=bias, params=params, training=training)
-                x = recompute(layer, x, params) if training and params["recompute"] else layer(x)
-                layers.append(x)
+        x = embed(features, params, training)
+        return run_layers(x, padding_bias(features), params, training, gelu)
+
+
+def run_layers(x, bias, params, training, activation):
+    """Runs the layers on embeddings, in the variable scopes "encoder/layer_0", ...
+
+    Args:
+      x: `[batch, length, hidden_size]`.
+      bias: from `padding_bias`.
+      params: see `default_params`.
+      training: True turns dropout on.
+      activation: of the feed-forward networks.
+
+    Returns:
+      The output of each layer, `[batch, length, hidden_size]`.
+    """
+    layer = functools.partial(
+        _layer, bias=bias, params=params, training=training, activation=activation
+    )
+    layers = []
+    for i in range(params["num_layers"]):
+        with tf.compat.v1.variable_scope(f"encoder/layer_{i}"):
+            x = recompute(layer, x, params) if training and params["recompute"] else layer(x)
+            layers.append(x)
     return layers
+
+
+def padding_bias(features):
+    """Returns the attention bias that masks padding, float32 `[batch, 1, 1, length]`."""
+    mask = tf.cast(features["input_mask"], tf.bool)[:, tf.newaxis, tf.newaxis]
+    return attention.attention_bias(mask)
 
 
 def pool(sequence_output, params):
@@ -187,6 +212,12 @@ def project(x, num_outputs, params):
     return logits if x.shape.rank == 2 else tf.reshape(logits, [-1, _length(x), num_outputs])
 
 
+def layer_scopes(params):
+    """Returns the variable scopes of the embeddings and of each layer."""
+    layers = (f"bert/encoder/layer_{i}" for i in range(params["num_layers"]))
+    return ["bert/embeddings", *layers]
+
+
 def word_embeddings(params):
     """Returns the word embeddings, `[vocab_size, hidden_size]`; call it in the root scope."""
     with tf.compat.v1.variable_scope("bert/embeddings", reuse=tf.compat.v1.AUTO_REUSE):
@@ -207,26 +238,35 @@ def _gelu(x):
     return tf.cast(values * (0.5 + 0.5 * tf.tanh(u)), x.dtype)
 
 
-def layer_norm(x):
+def layer_norm(x, name="LayerNorm"):
     """Layer norm with the name and the epsilon of google-research/bert."""
-    return normalization.layer_norm(x, "LayerNorm", _NORM_EPSILON)
+    return normalization.layer_norm(x, name, _NORM_EPSILON)
 
 
-def _embed(features, params, training):
-    """Sums word, token type and position embeddings; `[batch, length, hidden_size]`."""
-    input_ids, segment_ids = features["input_ids"], features["segment_ids"]
+def embed(features, params, training):
+    """Sums word, token type and position embeddings, in the variable scope "embeddings".
+
+    Returns:
+      `[batch, length, columns]`: embedding_size, or hidden_size if that is 0.
+    """
+    with tf.compat.v1.variable_scope("embeddings"):
+        x = _word_rows(features["input_ids"], params)
+        types = _embedding("token_type_embeddings", params["type_vocab_size"], params)
+        positions = _embedding("position_embeddings", params["max_positions"], params)
+        # A product with one-hot rows: the gradient of a gather adds row after row into few rows.
+        one_hot = tf.one_hot(features["segment_ids"], params["type_vocab_size"], dtype=x.dtype)
+        x += tf.tensordot(one_hot, types, 1)
+        x += positions[: _length(x)]
+        return dropout(layer_norm(x), params["dropout"], training)
+
+
+def _word_rows(input_ids, params):
     # Rows of the float32 variable: the cast of all rows would be kept for both users of the table.
     rows = _embedding("word_embeddings", params["vocab_size"], {**params, "precision": "float32"})
-    x = tf.cast(tf.gather(rows, input_ids), params["precision"])
-    types = _embedding("token_type_embeddings", params["type_vocab_size"], params)
-    positions = _embedding("position_embeddings", params["max_positions"], params)
-    # By a product with one-hot rows: the gradient of a gather adds row after row into few rows.
-    x += tf.tensordot(tf.one_hot(segment_ids, params["type_vocab_size"], dtype=x.dtype), types, 1)
-    x += positions[: _length(input_ids)]
-    return dropout(layer_norm(x), params["dropout"], training)
+    return tf.cast(tf.gather(rows, input_ids), params["precision"])
 
 
-def _layer(x, bias, params, training):
+def _layer(x, bias, params, training, activation):
     """One layer of the encoder: self-attention and a feed-forward network, each with post-norm.
 
     Args:
@@ -234,6 +274,7 @@ def _layer(x, bias, params, training):
       bias: attention bias, float32 `[batch, 1, 1, length]`.
       params: see `default_params`.
       training: True turns dropout on.
+      activation: of the feed-forward network.
 
     Returns:
       `[batch, length, hidden_size]`.
@@ -246,7 +287,7 @@ def _layer(x, bias, params, training):
             attended = attention.project_output(heads, "dense")
             x = layer_norm(x + dropout(attended, params["dropout"], training))
     with tf.compat.v1.variable_scope("intermediate"):
-        hidden = tf.compat.v1.layers.dense(x, params["ffn_size"], gelu, name="dense")
+        hidden = tf.compat.v1.layers.dense(x, params["ffn_size"], activation, name="dense")
     with tf.compat.v1.variable_scope("output"):
         hidden = tf.compat.v1.layers.dense(hidden, params["hidden_size"], name="dense")
         return layer_norm(x + dropout(hidden, params["dropout"], training))
@@ -261,7 +302,7 @@ def _length(x):
 def _embedding(name, num_rows, params):
     return tf.compat.v1.get_variable(
         name,
-        [num_rows, params["hidden_size"]],
+        [num_rows, params["embedding_size"] or params["hidden_size"]],
         dtype=params["precision"],
         initializer=initializer(params),
     )

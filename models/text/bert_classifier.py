@@ -9,7 +9,7 @@ from __future__ import annotations
 from models import classification, targets
 from models.layers.dropout import dropout
 from models.model import ModelError
-from models.text import bert, bert_model, document_metrics
+from models.text import bert, bert_model, document_metrics, encoders
 
 
 def default_params():
@@ -23,7 +23,7 @@ def default_params():
 
 def check_params(params):
     """Raises `ModelError` for a value of `default_params` out of range."""
-    bert.check_params(params)
+    encoders.check_params(params)
     if params["num_classes"] < 2 and targets.find(params) is classification:
         raise ModelError(f"num_classes={params['num_classes']} must be at least 2")
     targets.check_params(params)
@@ -40,7 +40,7 @@ def inference(features, params, training):
     Returns:
       `{"logits": [batch, num_classes]}` of `params["precision"]`.
     """
-    x = bert.pool(bert.encode(features, params, training), params)
+    x = encoders.pool(encoders.encode(features, params, training), params)
     x = dropout(x, params["dropout"], training)
     return {"logits": bert.project(x, params["num_classes"], params)}
 

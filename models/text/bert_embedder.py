@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from models.layers import in_batch_softmax
 from models.model import Loss, ModelError, check_positive
-from models.text import bert, bert_embeddings, bert_model
+from models.text import bert, bert_embeddings, bert_model, encoders
 from models.text.correlation import Correlation
 
 _SECOND = "second_embeddings"
@@ -34,7 +34,7 @@ def default_params():
 
 def check_params(params):
     """Raises `ModelError` for a value of `default_params` out of range."""
-    bert.check_params(params)
+    encoders.check_params(params)
     check_positive(params, "temperature")
     if params["pooling"] == bert_embeddings.TOKENS:
         raise ModelError(

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from common.params import Ints
 from models.model import ModelError, OtherPredictions
-from models.text import bert
+from models.text import bert, encoders
 
 MEAN, CLS, TOKENS = POOLINGS = ("mean", "cls", "tokens")
 # Features of a SavedModel signature that takes text: places of the tokens in it.
@@ -51,7 +51,7 @@ def embed(features, params, training):
       float32 `[batch, width]`, with pooling "tokens" `[batch, length, width]`. The width is
       hidden_size for each of `embedding_layers`.
     """
-    layers = bert.encode_layers(features, params, training)
+    layers = encoders.encode_layers(features, params, training)
     x = tf.concat([layers[i] for i in params["embedding_layers"]], axis=-1)
     x = tf.cast(x, tf.float32)  # a mean over hundreds of tokens needs more than bfloat16
     if params["pooling"] == CLS:

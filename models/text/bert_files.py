@@ -1,8 +1,9 @@
-"""Files beside a BERT checkpoint, which say what the shapes of its variables do not.
+"""Files beside a checkpoint of an encoder, which say what the shapes of its variables do not.
 
-bert_config.json has the number of attention heads and the activation; vocab.txt has the tokens;
-trained_on.json, of a model_dir of this package, has a checksum of the vocabulary. With others than
-those of the checkpoint a warm start succeeds, and the encoder computes something else.
+bert_config.json, albert_config.json or electra_config.json has the number of attention heads and
+the activation; vocab.txt, or a *.model of SentencePiece, has the tokens; trained_on.json, of a
+model_dir of this package, has a checksum of the vocabulary. With others than those of the
+checkpoint a warm start succeeds, and the encoder computes something else.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ import re
 
 import tensorflow as tf
 
+from common.constants import SENTENCEPIECE
 from models.model import ModelError
+from models.text import checkpoint_families, encoders
 
 # Hyperparameter: its name in bert_config.json.
 _SIZES = {
@@ -23,14 +26,19 @@ _SIZES = {
     "hidden_size": "hidden_size",
     "num_heads": "num_attention_heads",
     "ffn_size": "intermediate_size",
+    "embedding_size": "embedding_size",
 }
-# Fields of bert_config.json, also of other programs: values of the encoder of `bert`.
+# Fields of the configuration, also of other programs: their only values, the first the default.
 _ARCHITECTURE = {
-    "hidden_act": ("gelu", "gelu_new"),
-    "model_type": ("bert",),
-    "position_embedding_type": ("absolute",),
+    "bert": {"hidden_act": ("gelu", "gelu_new"), "position_embedding_type": ("absolute",)},
+    "albert": {
+        "hidden_act": ("gelu", "gelu_new"),
+        "position_embedding_type": ("absolute",),
+        "num_hidden_groups": (1,),
+        "inner_group_num": (1,),
+    },
+    "electra": {"hidden_act": ("gelu",), "position_embedding_type": ("absolute",)},
 }
-_EMBEDDINGS = "bert/embeddings/word_embeddings"
 _UNUSED = re.compile(r"\[unused\d+\]")
 
 
@@ -46,14 +54,18 @@ def check_warm_start(checkpoint, include, params, pipeline):
     Raises:
       ModelError: they differ, or a file is invalid.
     """
-    folder = os.path.dirname(checkpoint)
-    if re.fullmatch(include, "bert/encoder/layer_0/attention/self/query/kernel"):
+    folder, family = os.path.dirname(checkpoint), params["family"]
+    encoder = encoders.FAMILIES[family]
+    embeddings = f"{encoder.SCOPE}/embeddings/word_embeddings"
+    if any(re.fullmatch(include, name) for name in (embeddings, encoder.QUERY)):
+        checkpoint_families.check(checkpoint, family)
+    if re.fullmatch(include, encoder.QUERY):
         sizes = _SIZES if include == ".*" else {"num_heads": _SIZES["num_heads"]}
-        _check_config(os.path.join(folder, "bert_config.json"), sizes, params)
+        _check_config(os.path.join(folder, f"{family}_config.json"), sizes, params)
     path = getattr(pipeline, "vocabulary_path", None)
-    if path and re.fullmatch(include, _EMBEDDINGS):
-        rows = _num_embeddings(checkpoint)
-        _check_vocabulary(os.path.join(folder, "vocab.txt"), path, rows)
+    if path and re.fullmatch(include, embeddings):
+        rows = dict(tf.train.list_variables(checkpoint)).get(embeddings, [0])[0]
+        _check_tokens(folder, path, rows)
         _check_embeddings(checkpoint, rows, path, params["vocab_size"])
         for parent in (folder, os.path.dirname(folder)):  # of a model_dir, or of its folder best
             check_trained_on(os.path.join(parent, "trained_on.json"), path)
@@ -62,22 +74,19 @@ def check_warm_start(checkpoint, include, params, pipeline):
 def _check_config(path, sizes, params):
     config = read_json(path)
     found = {name: config[key] for name, key in sizes.items() if key in config}
+    params = {**params, "embedding_size": params["embedding_size"] or params["hidden_size"]}
     wrong = [name for name, value in found.items() if value != params[name]]
     if wrong:
         theirs = " and ".join(f"{sizes[name]}={found[name]!r}" for name in wrong)
         ours = " and ".join(f"{name}={params[name]}" for name in wrong)
         needed = ",".join(f"{name}={found[name]}" for name in wrong)
         raise ModelError(f"{path} has {theirs}, but this model has {ours}. Use --params={needed}")
-    for name, valid in _ARCHITECTURE.items():
+    family = params["family"]
+    for name, valid in {"model_type": (family,), **_ARCHITECTURE[family]}.items():
         if config.get(name, valid[0]) not in valid:
             raise ModelError(
                 f"{path} has {name}={config[name]!r}, but this model is of {name}={valid[0]!r}"
             )
-
-
-def _num_embeddings(checkpoint):
-    """Returns the rows of the word embeddings, 0 if they have another name."""
-    return dict(tf.train.list_variables(checkpoint)).get(_EMBEDDINGS, [0])[0]
 
 
 def _check_embeddings(checkpoint, rows, path, vocab_size):
@@ -92,6 +101,19 @@ def _check_embeddings(checkpoint, rows, path, vocab_size):
             f"{checkpoint} has {rows} word embeddings, but this model "
             f"vocab_size={vocab_size}, and {path} is its vocabulary. Prepare the data with the "
             f"vocabulary of the checkpoint (--vocabulary), of at most {rows} lines"
+        )
+
+
+def _check_tokens(folder, path, rows):
+    """Compares the vocabulary of the data set with that beside the checkpoint."""
+    pieces = sorted(tf.io.gfile.glob(os.path.join(folder, f"*{SENTENCEPIECE}")))
+    if not path.endswith(SENTENCEPIECE):
+        _check_vocabulary(os.path.join(folder, "vocab.txt"), path, rows)
+        pieces = [] if tf.io.gfile.exists(os.path.join(folder, "vocab.txt")) else pieces
+    if pieces and all(_read(name) != _read(path) for name in pieces):
+        raise ModelError(
+            f"{pieces[0]} is another vocabulary than {path}. Prepare the data with the vocabulary "
+            f"of the checkpoint: --vocabulary={pieces[0]}"
         )
 
 

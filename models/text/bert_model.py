@@ -1,9 +1,9 @@
-"""Makes a `Model` of the BERT encoder and a head."""
+"""Makes a `Model` of an encoder and a head."""
 
 from __future__ import annotations
 
 from models.model import Model
-from models.text import bert, bert_embeddings, bert_files
+from models.text import bert, bert_embeddings, bert_files, encoders
 
 
 def model(task, inference, **more):
@@ -16,7 +16,7 @@ def model(task, inference, **more):
         `default_params` and `check_params` to those of the embeddings.
     """
     head_params = more.pop("default_params", bert.default_params)
-    check_head = more.pop("check_params", bert.check_params)
+    check_head = more.pop("check_params", encoders.check_params)
 
     def check_params(params):
         check_head(params)
@@ -27,17 +27,12 @@ def model(task, inference, **more):
         inference=inference,
         default_params=lambda: {**head_params(), **bert_embeddings.default_params()},
         check_params=check_params,
-        presets={"size": bert.SIZES},
-        warm_start_scope="bert/(embeddings|encoder)/.*",
+        presets={"size": encoders.SIZES},
+        warm_start_scope="bert/(embeddings|encoder)/.*|electra/.*",
         check_warm_start=bert_files.check_warm_start,
-        layer_variables=_layer_variables,
+        layer_variables=encoders.layer_variables,
         dataset_properties=(*more.pop("dataset_properties", ()), "vocab_size", "max_length"),
         padded_properties=("vocab_size",),
         other_predictions={"embeddings": bert_embeddings.PREDICTIONS},
         **{"features": bert.FEATURES, **more},
     )
-
-
-def _layer_variables(params):
-    layers = (f"encoder/layer_{i}" for i in range(params["num_layers"]))
-    return [f"bert/{scope}/.*" for scope in ("embeddings", *layers)]

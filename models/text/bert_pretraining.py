@@ -12,8 +12,18 @@ from __future__ import annotations
 import tensorflow as tf
 
 from models.layers.losses import cross_entropy
-from models.model import Loss
-from models.text import bert, bert_model
+from models.model import Loss, ModelError
+from models.text import bert, bert_model, encoders
+
+
+def check_params(params):
+    """Raises `ModelError` for a hyperparameter out of range, or another family than BERT."""
+    encoders.check_params(params)
+    if params["family"] != "bert":
+        raise ModelError(
+            f"family={params['family']}: bert_pretraining trains BERT only. Use a size of BERT, or "
+            "fine-tune a released checkpoint with --model=bert_classifier or another task"
+        )
 
 
 def inference(features, params, training):
@@ -125,5 +135,6 @@ MODEL = bert_model.model(
     metrics=metrics,
     metric_directions={"masked_lm_accuracy": "max", "next_sentence_accuracy": "max"},
     eval_outputs=eval_outputs,
+    check_params=check_params,
     features=(*bert.FEATURES, "masked_lm_positions"),
 )

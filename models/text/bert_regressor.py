@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from models.layers.dropout import dropout
 from models.model import Loss
-from models.text import bert, bert_model, document_metrics
+from models.text import bert, bert_model, document_metrics, encoders
 from models.text.correlation import Correlation
 
 
@@ -24,7 +24,7 @@ def inference(features, params, training):
     Returns:
       `{"scores": [batch]}` of `params["precision"]`.
     """
-    x = bert.pool(bert.encode(features, params, training), params)
+    x = encoders.pool(encoders.encode(features, params, training), params)
     x = dropout(x, params["dropout"], training)
     return {"scores": tf.squeeze(bert.project(x, 1, params), axis=1)}
 

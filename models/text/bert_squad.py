@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from models.layers.losses import cross_entropy
 from models.model import Loss
-from models.text import bert, bert_model, squad_answers
+from models.text import bert, bert_model, encoders, squad_answers
 
 # Logit of padding: the loss and the answers do not depend on the padding of a batch.
 PADDING_LOGIT = -1e4
@@ -30,7 +30,7 @@ def inference(features, params, training):
       `{"start_logits": [batch, length], "end_logits": [batch, length]}` of `params["precision"]`;
       `PADDING_LOGIT` for padding.
     """
-    sequence_output = bert.encode(features, params, training)
+    sequence_output = encoders.encode(features, params, training)
     with tf.compat.v1.variable_scope("cls/squad"):
         logits = bert.project(sequence_output, 2, params)
     is_token = tf.cast(features["input_mask"], tf.bool)
@@ -136,7 +136,7 @@ def host_metrics(params, pipeline):
 
 def check_params(params):
     """Raises `ModelError` for a hyperparameter out of range."""
-    bert.check_params(params)
+    encoders.check_params(params)
     squad_answers.check_params(params)
 
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from models.layers.dropout import dropout
 from models.layers.losses import cross_entropy
 from models.model import Loss, ModelError
-from models.text import bert, bert_model
+from models.text import bert, bert_model, encoders
 
 
 def default_params():
@@ -22,7 +22,7 @@ def default_params():
 
 def check_params(params):
     """Raises `ModelError` for a value of `default_params` out of range."""
-    bert.check_params(params)
+    encoders.check_params(params)
     if params["num_tags"] < 2:
         raise ModelError(f"num_tags={params['num_tags']} must be at least 2")
 
@@ -38,7 +38,7 @@ def inference(features, params, training):
     Returns:
       `{"logits": [batch, length, num_tags]}` of `params["precision"]`.
     """
-    x = bert.encode(features, params, training)
+    x = encoders.encode(features, params, training)
     x = dropout(x, params["dropout"], training)
     return {"logits": bert.project(x, params["num_tags"], params)}
 

@@ -12,16 +12,10 @@ import re
 import tensorflow as tf
 
 from models.model import ModelError
+from models.text import checkpoint_families
 from models.text.bert_files import check_trained_on, read_json
 
 EMBEDDING = "model/wte"
-# First part of the names of variables: what such a checkpoint is of.
-_FAMILIES = {
-    "bert": "BERT, use --model=bert_classifier or another of its tasks",
-    "encoder": "a Transformer, use --model=transformer",
-    "electra": "ELECTRA",
-    "transformer": "Hugging Face's names, which python -m tools.gpt_checkpoint converts",
-}
 
 
 def sizes_of(shapes: dict[str, list[int]]) -> dict[str, int]:
@@ -52,12 +46,8 @@ def check_warm_start(checkpoint, include, params, pipeline):
         return
     folder, shapes = os.path.dirname(checkpoint), dict(tf.train.list_variables(checkpoint))
     if EMBEDDING not in shapes:
-        families = {name.partition("/")[0] for name in shapes}
-        known = [text for family, text in _FAMILIES.items() if family in families]
-        raise ModelError(
-            f"{checkpoint} is not of GPT-2: it has no variable {EMBEDDING}"
-            f"{', and is of ' + known[0] if known else ''}"
-        )
+        checkpoint_families.check(checkpoint, "gpt")
+        raise ModelError(f"{checkpoint} is not of GPT-2: it has no variable {EMBEDDING}")
     _check_sizes(checkpoint, folder, sizes_of(shapes), include, params)
     path = getattr(pipeline, "vocabulary_path", None)
     if path and tf.io.gfile.exists(path):

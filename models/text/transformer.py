@@ -21,7 +21,7 @@ from models.layers import attention
 from models.layers.dropout import dropout
 from models.layers.normalization import layer_norm
 from models.model import ModelError, check_fractions, check_positive
-from models.text import decoding, seq2seq
+from models.text import checkpoint_families, decoding, seq2seq
 
 # tiny: Wu et al. 2021, arXiv:2105.14462; small: fairseq's IWSLT recipe; base and big: table 3 of
 # the paper, whose big English-French model has a dropout of 0.1.
@@ -285,6 +285,18 @@ def _positions(mask):
     return tf.reduce_sum(tf.cast(tf.linalg.band_part(mask, -1, 0), tf.int32), axis=2) - 1
 
 
+def _check_warm_start(checkpoint, include, params, pipeline):
+    """Raises `ModelError` for a checkpoint of another family."""
+    del include, params, pipeline
+    checkpoint_families.check(checkpoint, "transformer")
+
+
 MODEL = seq2seq.model(
-    "transformer", default_params, inference, decode, check_params, presets={"size": SIZES}
+    "transformer",
+    default_params,
+    inference,
+    decode,
+    check_params,
+    presets={"size": SIZES},
+    check_warm_start=_check_warm_start,
 )

@@ -44,7 +44,8 @@ PARAMS = {
     "num_tags": 5,
 }
 LENGTH, BATCH = 13, 4
-VOCABULARY = [f"token{i}" for i in range(CONFIG["vocab_size"])]
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+VOCABULARY = [*SPECIAL, *(f"token{i}" for i in range(CONFIG["vocab_size"] - len(SPECIAL)))]
 
 
 def make_features():
@@ -183,7 +184,7 @@ def test_our_weights_in_their_classes(tmp_path, architecture, monkeypatch):
     write_beside(tmp_path)
     ours = run_ours(module, save=str(tmp_path / "model.ckpt-3"), num_steps=3)
     if module is bert_token_classifier:  # a model_dir says so
-        monkeypatch.setattr(bert_hugging_face, "architecture", lambda *_: architecture)
+        monkeypatch.setattr(bert_checkpoint, "architecture", lambda *_: architecture)
     bert_checkpoint.main("to_hugging_face", str(tmp_path), str(tmp_path / "theirs"))
     model, report = getattr(transformers, architecture).from_pretrained(
         tmp_path / "theirs", output_loading_info=True

@@ -1,14 +1,15 @@
-"""Converts BERT checkpoints from Hugging Face, to Hugging Face and to google-research/bert.
+"""Converts checkpoints of BERT, ALBERT and ELECTRA from and to Hugging Face, and to Google's code.
 
 python -m tools.bert_checkpoint from_hugging_face FOLDER OUT
 python -m tools.bert_checkpoint to_google SOURCE OUT
 python -m tools.bert_checkpoint to_hugging_face SOURCE OUT
 
-FOLDER holds model.safetensors, config.json, and vocab.txt or tokenizer.json. SOURCE is a model_dir,
-a checkpoint of one, or a folder or checkpoint with bert_config.json and vocab.txt beside it. OUT is
-a new folder: with the files of FOLDER; or with bert_model.ckpt, bert_config.json and vocab.txt, as
-google-research/bert releases them and --warm_start_from reads them. Written are the weights of the
-model, or their moving average if there is one, without slots of the optimizer.
+FOLDER holds model.safetensors, config.json, and vocab.txt, tokenizer.json or spiece.model. SOURCE
+is a model_dir, a checkpoint of one, or a folder or checkpoint with bert_config.json and vocab.txt
+beside it; of ALBERT albert_config.json and a *.model, of ELECTRA vocab.txt alone. OUT is a new
+folder: with the files of FOLDER; or with bert_model.ckpt, bert_config.json and vocab.txt, as
+google-research/bert, albert and electra release them and --warm_start_from reads them. Written are
+the weights of the model, or their moving average if there is one, without slots of the optimizer.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import tensorflow as tf
 
-from common import files
 from common.errors import UsageError
 from engine.checkpoints import ema, find, writer
 from engine.cli import runtime
 from input_fns import dataset_info
-from models.text import bert
+from models import registry
+from models.text import checkpoint_families, encoders
 from tools import bert_hugging_face as hugging_face
 from tools import checkpoint_folders
+from tools.encoder_formats import FORMATS, architecture
 
-CHECKPOINT, CONFIG = "bert_model.ckpt", "bert_config.json"
-_EMBEDDINGS = "bert/embeddings/word_embeddings"
-_MODEL_VARIABLE = re.compile(r"(bert|cls)/.+|output_weights|output_bias")
+_MODEL_VARIABLE = re.compile(r"(bert|electra|cls)/.+|output_weights|output_bias")
+_HEAD_SIZE = 64  # hidden_size / num_heads of the releases of ELECTRA, which have no configuration
 
 
 def main(command: str, source: str, out: str) -> None:
@@ -53,39 +54,45 @@ def main(command: str, source: str, out: str) -> None:
 
 
 def from_hugging_face(folder: str, out: str) -> None:
-    """Converts a folder of Hugging Face to bert_model.ckpt, bert_config.json and vocab.txt."""
+    """Converts a folder of Hugging Face to the files of the paper's code."""
     params = hugging_face.read_params(folder, "config.json")
-    tokens = hugging_face.read_vocabulary(folder)
+    vocabulary = hugging_face.read_any_vocabulary(folder)
     tensors = hugging_face.read_safetensors(folder)
-    variables, left_out = hugging_face.to_variables(tensors, params, len(tokens))
+    variables, left_out = hugging_face.to_variables(tensors, params, vocabulary.size)
     if left_out:
-        print(f"left out, unknown to BERT: {', '.join(left_out)}")
-    if params["vocab_size"] != len(tokens):
-        print(f"{params['vocab_size'] - len(tokens)} rows of the word embeddings have no token")
-    _write_google(out, variables, {**params, "vocab_size": len(tokens)}, tokens)
+        title = FORMATS[params["family"]].title.upper()
+        print(f"left out, unknown to {title}: {', '.join(left_out)}")
+    if params["vocab_size"] != vocabulary.size:
+        print(f"{params['vocab_size'] - vocabulary.size} rows of the word embeddings have no token")
+    _write_google(out, variables, {**params, "vocab_size": vocabulary.size}, vocabulary)
 
 
 def to_google(source: str, out: str) -> None:
-    """Writes the weights of `source` as google-research/bert released its own."""
-    variables, params, tokens, _ = _read_source(source)
-    _write_google(out, variables, params, tokens)
+    """Writes the weights of `source` as the paper's code released its own."""
+    variables, params, vocabulary, _ = _read_source(source)
+    _write_google(out, variables, params, vocabulary)
 
 
 def to_hugging_face(source: str, out: str) -> None:
     """Writes the weights of `source` as a folder that `transformers` loads."""
     safetensors = hugging_face.import_safetensors()
-    variables, params, tokens, found = _read_source(source)
-    architecture = hugging_face.architecture(variables, found)
+    variables, params, vocabulary, found = _read_source(source)
+    form = FORMATS[params["family"]]
+    name_of_class = architecture(form, variables, found)
+    if name_of_class == f"{form.title}Model" and "output_weights" in variables:
+        print(f"left out: output_weights and output_bias, which {form.title}Model lacks")
+        variables = {n: v for n, v in variables.items() if not n.startswith("output_")}
     tensors = {}
     for name, value in variables.items():
-        in_encoder = name.startswith("bert/") and architecture != "BertModel"
-        key = ("bert." if in_encoder else "") + hugging_face.name_of(name)
+        is_encoder = name.startswith(("bert/", "electra/"))
+        has_prefix = is_encoder and name_of_class != f"{form.title}Model"
+        key = (f"{form.family}." if has_prefix else "") + form.name_of(name)
         tensors[key] = np.ascontiguousarray(value.T if name.endswith("/kernel") else value)
     config = {
-        "architectures": [architecture],
-        "model_type": "bert",
-        **{theirs: params[ours] for ours, theirs in hugging_face.PARAMS.items()},
-        "hidden_act": "gelu_new",  # the tanh form, which google-research/bert names gelu
+        "architectures": [name_of_class],
+        "model_type": form.family,
+        **_config_of(params, form),
+        "hidden_act": form.activations[0],
         "layer_norm_eps": 1e-12,
         "pad_token_id": 0,
     }
@@ -93,16 +100,39 @@ def to_hugging_face(source: str, out: str) -> None:
         labels = found.get("labels") or range(len(variables["output_bias"]))  # of a regression: 1
         config["id2label"] = {str(i): str(label) for i, label in enumerate(labels)}
         config["label2id"] = {label: int(i) for i, label in config["id2label"].items()}
-    tokenizer = {"tokenizer_class": "BertTokenizer", "model_max_length": params["max_positions"]}
-    if "lower_case" in found:
-        tokenizer["do_lower_case"] = found["lower_case"]
-        tokenizer["strip_accents"] = found["lower_case"] and found["strip_accents"]
-    else:
-        print("set do_lower_case in tokenizer_config.json: whether the vocabulary is lower-case")
-    texts = _contents({"config.json": config, "tokenizer_config.json": tokenizer}, tokens)
+    tokenizer = _tokenizer_config(vocabulary, params, form, found)
+    files_of = _contents({"config.json": config, "tokenizer_config.json": tokenizer})
+    files_of[hugging_face.PIECES if vocabulary.is_pieces else hugging_face.VOCABULARY] = (
+        vocabulary.content
+    )
     content = safetensors.numpy.save(tensors, {"format": "pt"})
-    checkpoint_folders.write(out, {"model.safetensors": content, **texts})
-    print(f"{len(tensors)} tensors of {architecture}: {out}")
+    checkpoint_folders.write(out, {"model.safetensors": content, **files_of})
+    print(f"{len(tensors)} tensors of {name_of_class}: {out}")
+
+
+def _config_of(params, form):
+    """Returns the sizes and the fields that the configurations of both programs have."""
+    config = {theirs: params[ours] for ours, theirs in hugging_face.PARAMS.items()}
+    if form.family != "bert":
+        config["embedding_size"] = params["embedding_size"] or params["hidden_size"]
+    return {**config, **form.config_fields}
+
+
+def _tokenizer_config(vocabulary, params, form, found):
+    title = form.title if vocabulary.is_pieces else "Bert"
+    config = {
+        "tokenizer_class": f"{title}Tokenizer",
+        "model_max_length": params["max_positions"],
+    }
+    if "lower_case" not in found:
+        print("set do_lower_case in tokenizer_config.json: whether the vocabulary is lower-case")
+        return config
+    config["do_lower_case"] = found["lower_case"]
+    if vocabulary.is_pieces:
+        config["keep_accents"] = not found["strip_accents"]
+    else:
+        config["strip_accents"] = found["lower_case"] and found["strip_accents"]
+    return config
 
 
 _COMMANDS = {
@@ -113,15 +143,46 @@ _COMMANDS = {
 
 
 def _read_source(source):
-    """Reads a model_dir, or a checkpoint with flags.cfg or bert_config.json in its folder.
+    """Reads a model_dir, or a checkpoint with flags.cfg or the paper's files in its folder.
 
     Returns:
-      `{variable: array}`, hyperparameters, tokens, and what else flags.cfg and the data set say:
-      `{"model": value of --model, "lower_case", "strip_accents": bool, "labels": [name]}`, or {}.
+      `{variable: array}`, hyperparameters, `hugging_face.Vocabulary`, and what else flags.cfg and
+      the data set say: `{"model": value of --model, "lower_case", "strip_accents": bool,
+      "labels": [name]}`, or {}.
     """
     checkpoint = find.find_in(source, is_trained=False)
     if checkpoint is None:
         raise UsageError(f"no checkpoint in {source}")
+    variables = _read_variables(checkpoint)
+    family = next(
+        (key for key in FORMATS if checkpoint_families.find(variables) == _family(key)), None
+    )
+    embeddings = f"{encoders.FAMILIES[family].SCOPE}/embeddings/word_embeddings" if family else ""
+    if embeddings not in variables:
+        raise UsageError(
+            f"{checkpoint} is not a checkpoint of BERT, ALBERT or ELECTRA: it has no word "
+            "embeddings"
+        )
+    rows = len(variables[embeddings])
+    params, vocabulary, found = _read_beside(os.path.dirname(checkpoint), family, variables, rows)
+    if params["family"] != family:
+        raise UsageError(
+            f"{checkpoint} is of family={family}, and its configuration of {params['family']}"
+        )
+    if not vocabulary.size <= rows == params["vocab_size"]:  # rows without a token are padding
+        raise UsageError(
+            f"{checkpoint} has {rows} word embeddings, but its vocabulary {vocabulary.size} tokens "
+            f"and its configuration vocab_size={params['vocab_size']}"
+        )
+    return variables, params, vocabulary, found
+
+
+def _family(key):
+    return checkpoint_families.FAMILIES[key]
+
+
+def _read_variables(checkpoint):
+    """Returns `{name: array}` of the model, or of its moving averages."""
     reader = tf.train.load_checkpoint(checkpoint)
     stored = reader.get_variable_to_shape_map()
     variables = {}
@@ -129,31 +190,45 @@ def _read_source(source):
         if name.rpartition("/")[0] not in stored:  # a slot is <variable>/<slot>
             average = ema.average_name(name)
             variables[name] = reader.get_tensor(average if average in stored else name)
-    if _EMBEDDINGS not in variables:
-        raise UsageError(f"{checkpoint} is not a checkpoint of BERT: it has no word embeddings")
-    folder = os.path.dirname(checkpoint)
+    return variables
+
+
+def _read_beside(folder, family, variables, rows):
+    """Returns hyperparameters, vocabulary and other properties, of the files of a checkpoint."""
+    config = FORMATS[family].config
     for candidate in (folder, os.path.dirname(folder)):
-        if tf.io.gfile.exists(f"{candidate}/{CONFIG}"):
-            params, found = hugging_face.read_params(candidate, CONFIG), {}
-            tokens = hugging_face.read_vocabulary(candidate)
-            break
+        if tf.io.gfile.exists(f"{candidate}/{config}"):
+            params = hugging_face.read_params(candidate, config)
+            return params, hugging_face.read_any_vocabulary(candidate), {}
         if tf.io.gfile.exists(f"{candidate}/flags.cfg"):
-            params, tokens, found = _read_run(candidate)
-            params["vocab_size"] = len(variables[_EMBEDDINGS])
-            break
-    else:
-        raise UsageError(f"{folder} has neither {CONFIG} and vocab.txt nor flags.cfg")
-    rows = len(variables[_EMBEDDINGS])
-    if not len(tokens) <= rows == params["vocab_size"]:  # rows without a token are padding
-        raise UsageError(
-            f"{checkpoint} has {rows} word embeddings, but its vocabulary {len(tokens)} tokens and "
-            f"its configuration vocab_size={params['vocab_size']}"
-        )
-    return variables, params, tokens, found
+            params, vocabulary, found = _read_run(candidate)
+            return {**params, "vocab_size": rows}, vocabulary, found
+    if family == "electra":
+        vocabulary = hugging_face.read_any_vocabulary(folder)
+        return _sizes_of_electra(variables), vocabulary, {}
+    raise UsageError(f"{folder} has neither {config} and vocab.txt nor flags.cfg")
+
+
+def _sizes_of_electra(variables):
+    """Returns the hyperparameters that the shapes of the variables of ELECTRA say."""
+    layers = {m[1] for m in map(re.compile(r"electra/encoder/layer_(\d+)/").match, variables) if m}
+    rows, columns = variables["electra/embeddings/word_embeddings"].shape
+    hidden, ffn = variables["electra/encoder/layer_0/intermediate/dense/kernel"].shape
+    return {
+        **registry.find("bert_classifier").default_params(),
+        "family": "electra",
+        "embedding_size": columns,
+        "num_layers": len(layers),
+        "hidden_size": hidden,
+        "ffn_size": ffn,
+        "num_heads": max(1, hidden // _HEAD_SIZE),
+        "vocab_size": rows,
+        "max_positions": len(variables["electra/embeddings/position_embeddings"]),
+    }
 
 
 def _read_run(model_dir):
-    """Returns hyperparameters, tokens and other properties of the run in `model_dir`."""
+    """Returns hyperparameters, vocabulary and other properties of the run in `model_dir`."""
     flags = checkpoint_folders.flags_of(model_dir)
     given, params = dict(flags), checkpoint_folders.params_of(flags)
     data = dataset_info.read(given.get("data_dir", ""))
@@ -163,28 +238,38 @@ def _read_run(model_dir):
     found["model"] = given["model"]
     found["labels"] = data.class_names or data.properties.get("tag_names", ())
     path = os.path.join(data.data_dir, data.kind.vocabulary)
-    tokens = hugging_face.parse_vocabulary(files.read_text(path))
-    return params, tokens, found
+    return params, hugging_face.vocabulary_at(path), found
 
 
-def _write_google(out, variables, params, tokens):
-    config = {theirs: params[ours] for ours, theirs in hugging_face.PARAMS.items()}
-    texts = _contents({CONFIG: {**config, "hidden_act": "gelu"}}, tokens)
+def _write_google(out, variables, params, vocabulary):
+    form = FORMATS[params["family"]]
+    contents = _contents({form.config: {**_config_of(params, form), "hidden_act": "gelu"}})
+    contents["checkpoint"] = f'model_checkpoint_path: "{form.checkpoint}"\n'.encode()
+    name = form.pieces if vocabulary.is_pieces else hugging_face.VOCABULARY
+    contents[name] = vocabulary.content
     checkpoint_folders.write(
-        out, texts, lambda path: writer.write(f"{path}/{CHECKPOINT}", variables)
+        out, contents, lambda path: writer.write(f"{path}/{form.checkpoint}", variables)
     )
-    sizes = {name: params[name] for name in bert.SIZES["base"]}
-    size = next((name for name in bert.SIZES if bert.SIZES[name] == sizes), None)
-    shown = f"size={size}" if size else ",".join(f"{name}={sizes[name]}" for name in sizes)
-    print(f"{len(variables)} variables, {len(tokens)} tokens: {out}")
-    print(f"--model=bert_TASK --params={shown} --warm_start_from={out}/{CHECKPOINT}")
+    sizes = _shown_sizes(params)
+    print(f"{len(variables)} variables, {vocabulary.size} tokens: {out}")
+    print(f"--model=bert_TASK --params={sizes} --warm_start_from={out}/{form.checkpoint}")
 
 
-def _contents(objects, tokens):
-    """Returns `{name of a file: content}` of objects, as JSON, and of the vocabulary."""
-    texts = {name: json.dumps(value, indent=2) for name, value in objects.items()}
-    texts[hugging_face.VOCABULARY] = "\n".join(tokens)
-    return {name: f"{text}\n".encode() for name, text in texts.items()}
+def _shown_sizes(params):
+    """Returns the size with the name of these hyperparameters, or each of them."""
+    values = {**params, "embedding_size": params["embedding_size"] or params["hidden_size"]}
+    for name, size in encoders.SIZES.items():
+        size = {**size, "embedding_size": size["embedding_size"] or size["hidden_size"]}
+        if all(values.get(key, value) == value for key, value in size.items()):
+            return f"size={name}"
+    names = ["num_layers", "hidden_size", "num_heads", "ffn_size"]
+    names = names if params["family"] == "bert" else ["family", "embedding_size", *names]
+    return ",".join(f"{name}={params[name]}" for name in names)
+
+
+def _contents(objects):
+    """Returns `{name of a file: content}` of objects, as JSON."""
+    return {name: f"{json.dumps(value, indent=2)}\n".encode() for name, value in objects.items()}
 
 
 if __name__ == "__main__":

@@ -1,20 +1,24 @@
-"""Names, configurations and files of BERT in Hugging Face; see `bert_checkpoint`."""
+"""Configurations and files of encoders in Hugging Face; see `bert_checkpoint`."""
 
 from __future__ import annotations
 
 import json
 import re
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from common import files
+from common.constants import SENTENCEPIECE
 from common.errors import UsageError
 from common.names import is_plain_name, printable
+from input_fns.text import encoder_vocabulary
 from models.model import ModelError
-from models.text import bert, bert_pretraining
+from models.text import bert, bert_pretraining, encoders
+from tools.encoder_formats import FORMATS
 
-VOCABULARY = "vocab.txt"
+VOCABULARY, PIECES = "vocab.txt", "spiece.model"
 # Our hyperparameter: the name in bert_config.json and config.json.
 PARAMS = {
     "vocab_size": "vocab_size",
@@ -28,16 +32,6 @@ PARAMS = {
     "attention_dropout": "attention_probs_dropout_prob",
     "initializer_range": "initializer_range",
 }
-# Variables of heads whose names in Hugging Face follow no rule.
-_HEADS = {
-    "cls/predictions/output_bias": "cls.predictions.bias",
-    "cls/seq_relationship/output_weights": "cls.seq_relationship.weight",
-    "cls/seq_relationship/output_bias": "cls.seq_relationship.bias",
-    "cls/squad/output_weights": "qa_outputs.weight",
-    "cls/squad/output_bias": "qa_outputs.bias",
-    "output_weights": "classifier.weight",
-    "output_bias": "classifier.bias",
-}
 _TIED = {
     "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",
@@ -46,19 +40,8 @@ _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 
-def name_of(variable: str) -> str:
-    """Returns the name of a variable in Hugging Face, without the prefix "bert."."""
-    if variable in _HEADS:
-        return _HEADS[variable]
-    name = re.sub(r"/layer_(\d+)/", r"/layer/\1/", variable.removeprefix("bert/"))
-    if name.endswith("_embeddings"):
-        name += "/weight"
-    name = re.sub("/(kernel|gamma)$", "/weight", name)
-    return re.sub("/beta$", "/bias", name).replace("/", ".")
-
-
 def to_variables(tensors, params, num_tokens):
-    """Returns variables of google-research/bert, and the names of tensors that are none.
+    """Returns variables as the paper's code names them, and the names of tensors that are none.
 
     Args:
       tensors: `{name in Hugging Face: array}`.
@@ -71,10 +54,10 @@ def to_variables(tensors, params, num_tokens):
     Raises:
       UsageError: tensors are missing, unknown in the encoder, or have another shape.
     """
-    named = {}
+    form, named = FORMATS[params["family"]], {}
     for name, value in tensors.items():
         name = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))
-        named[name.removeprefix("bert.")] = value
+        named[name.removeprefix(f"{form.family}.")] = value
     named.pop("embeddings.position_ids", None)  # a constant
     named.setdefault("cls.predictions.bias", named.get("cls.predictions.decoder.bias"))
     for name, source in _TIED.items():
@@ -84,7 +67,7 @@ def to_variables(tensors, params, num_tokens):
     numbers = {
         match[1] for match in map(re.compile(r"encoder\.layer\.(\d+)\.").match, named) if match
     }
-    if len(numbers) != params["num_layers"]:
+    if numbers and len(numbers) != params["num_layers"]:  # ALBERT has one for all
         raise UsageError(
             f"config.json says num_hidden_layers={params['num_layers']}, but the number of layers "
             f"in the weights is {len(numbers)}"
@@ -96,20 +79,20 @@ def to_variables(tensors, params, num_tokens):
         )
     variables, wrong = {}, []
     for name, shape in _expected(params, named).items():
-        value = named.pop(name_of(name), None)
+        value = named.pop(form.name_of(name), None)
         if value is None:
-            wrong.append(f"{name_of(name)} is missing")
+            wrong.append(f"{form.name_of(name)} is missing")
             continue
         value = value.T if name.endswith("/kernel") else value
         if list(value.shape) != shape:
-            wrong.append(f"{name_of(name)} is {list(value.shape)} instead of {shape}")
-        elif name in ("bert/embeddings/word_embeddings", "cls/predictions/output_bias"):
+            wrong.append(f"{form.name_of(name)} is {list(value.shape)} instead of {shape}")
+        elif name.endswith(("embeddings/word_embeddings", "cls/predictions/output_bias")):
             value = value[:num_tokens]
         variables[name] = value
     wrong += [f"{name} is unknown" for name in named if re.match("embeddings|encoder|pooler", name)]
     if wrong:
         raise UsageError(
-            "the weights are not those of the BERT that config.json describes: "
+            f"the weights are not those of the {form.title.upper()} that config.json describes: "
             f"{'; '.join(sorted(wrong)[:5])}"
         )
     return variables, sorted(named)
@@ -117,21 +100,25 @@ def to_variables(tensors, params, num_tokens):
 
 def _expected(params, tensors):
     """Returns `{variable: shape}` of the encoder, and of those heads of which there is a tensor."""
+    form = FORMATS[params["family"]]
     with tf.Graph().as_default():
         names = (*bert.FEATURES, "masked_lm_positions")
         features = {name: tf.zeros([1, 1], tf.int32) for name in names}
-        bert_pretraining.inference(features, params, training=False)
+        if params["family"] == "bert":
+            bert_pretraining.inference(features, params, training=False)
+        else:  # without the heads of pre-training
+            encoders.pool(encoders.encode(features, params, training=False), params)
         shapes = {v.op.name: v.shape.as_list() for v in tf.compat.v1.global_variables()}
-    for name in _HEADS:
-        tensor = tensors.get(_HEADS[name])
-        if name not in shapes and tensor is not None:
+    for name, key in form.heads.items():
+        tensor = tensors.get(key)
+        if name not in shapes and tensor is not None and not name.startswith("cls/pre"):
             rows = [2] if "squad" in name else list(tensor.shape[:1])
             shapes[name] = rows + [params["hidden_size"]] * name.endswith("weights")
     optional = ("bert/pooler/", "cls/predictions/", "cls/seq_relationship/")
     absent = tuple(
         scope
         for scope in optional
-        if not any(name_of(n) in tensors for n in shapes if n.startswith(scope))
+        if not any(form.name_of(n) in tensors for n in shapes if n.startswith(scope))
     )
     return {name: shape for name, shape in shapes.items() if not name.startswith(absent)}
 
@@ -147,44 +134,80 @@ def _read_json(path):
 
 
 def read_params(folder, name):
-    """Returns the hyperparameters of bert_config.json or of Hugging Face's config.json.
+    """Returns the hyperparameters of bert_config.json, ..., or of Hugging Face's config.json.
 
     Raises:
-      UsageError: one is missing or invalid, or the encoder is not that of google-research/bert.
+      UsageError: one is missing or invalid, or the encoder is not that of its family's paper.
     """
     path = f"{folder}/{name}"
-    config, params = _read_json(path), {"precision": "float32"}
-    _check_architecture(path, config)
+    config = _read_json(path)
+    of_file = {form.config: form.family for form in FORMATS.values()}.get(name, "bert")
+    family = config.get("model_type", of_file)
+    if family not in FORMATS:
+        raise UsageError(f"{path}: model_type={family!r} is unsupported. Valid: {tuple(FORMATS)}")
+    params = {"precision": "float32", "family": family, "embedding_size": 0}
+    _check_architecture(path, config, FORMATS[family])
+    names = {**PARAMS, "embedding_size": "embedding_size"} if family != "bert" else PARAMS
     for ours, default in bert.default_params().items():
-        if ours not in PARAMS:
+        if ours not in names:
             continue
-        value = config.get(PARAMS[ours], default if isinstance(default, float) else None)
+        value = config.get(names[ours], default if isinstance(default, float) else None)
         if isinstance(value, bool) or not isinstance(value, (int, type(default))):
-            raise UsageError(f"{path}: {PARAMS[ours]}={value!r:.40} is not a number")
+            raise UsageError(f"{path}: {names[ours]}={value!r:.40} is not a number")
         try:
             params[ours] = type(default)(value)
         except OverflowError as error:
-            raise UsageError(f"{path}: {PARAMS[ours]}={value!r:.40}... is too large") from error
+            raise UsageError(f"{path}: {names[ours]}={value!r:.40}... is too large") from error
     try:
-        bert.check_params(params)
+        encoders.check_params(params)
     except ModelError as error:
         raise UsageError(f"{path}: {error}") from error
     return params
 
 
-def _check_architecture(path, config):
-    """Raises `UsageError` unless a configuration is that of the encoder of google-research/bert."""
+def _check_architecture(path, config, form):
+    """Raises `UsageError` unless a configuration is that of the encoder of the paper."""
     # The exact GELU differs from the tanh form by less than 5e-4.
     for key, valid in {
-        "model_type": ("bert",),
-        "hidden_act": ("gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_python"),
+        "hidden_act": form.activations,
         "layer_norm_eps": (1e-12,),
         "position_embedding_type": ("absolute",),
         "is_decoder": (False,),
         "add_cross_attention": (False,),
+        **{name: (value,) for name, value in form.config_fields.items()},
     }.items():
         if key in config and config[key] not in valid:
             raise UsageError(f"{path}: {key}={config[key]!r} is unsupported. Valid: {valid}")
+
+
+class Vocabulary(NamedTuple):
+    """The content of a vocabulary file, its number of tokens, and whether it is SentencePiece's."""
+
+    content: bytes
+    size: int
+    is_pieces: bool
+
+
+def vocabulary_at(path):
+    """Returns the vocabulary in a file, by the ending of its name."""
+    try:
+        if path.endswith(SENTENCEPIECE):
+            found = encoder_vocabulary.load(path, lower_case=True)
+            return Vocabulary(found.vocab, found.vocab_size, is_pieces=True)
+        return _of_tokens(parse_vocabulary(files.read_text(path)))
+    except (OSError, tf.errors.OpError, ValueError) as error:
+        raise UsageError(f"{path} is not a vocabulary: {error}") from error
+
+
+def read_any_vocabulary(folder):
+    """Returns the vocabulary of a folder: *.model of SentencePiece, vocab.txt or tokenizer.json."""
+    pieces = sorted(tf.io.gfile.glob(f"{folder}/*{SENTENCEPIECE}"))
+    return vocabulary_at(pieces[0]) if pieces else _of_tokens(read_vocabulary(folder))
+
+
+def _of_tokens(tokens):
+    content = "".join(f"{token}\n" for token in tokens).encode()
+    return Vocabulary(content, len(tokens), is_pieces=False)
 
 
 def read_vocabulary(folder):
@@ -285,16 +308,3 @@ def _read_weights(path):
         elif not name.endswith("position_ids"):
             raise UsageError(f"{path}: {printable(name)} is {tensor['dtype']}, not floating point")
     return arrays
-
-
-def architecture(variables, found):
-    """Returns the class of `transformers` that has these variables."""
-    if "cls/predictions/output_bias" in variables:
-        has_pairs = "cls/seq_relationship/output_bias" in variables
-        return "BertForPreTraining" if has_pairs else "BertForMaskedLM"
-    if "cls/squad/output_weights" in variables:
-        return "BertForQuestionAnswering"
-    if "output_weights" in variables:
-        is_token = found.get("model", "").endswith("token_classifier")
-        return f"BertFor{'Token' if is_token else 'Sequence'}Classification"
-    return "BertModel"

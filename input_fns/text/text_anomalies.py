@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from common.constants import SENTENCEPIECE
 from input_fns.anomalies.sample import MANY, MOST, Anomaly, Sample
 
 _SPECIAL = ("[PAD]", "[CLS]", "[SEP]", "[MASK]")
@@ -46,6 +47,18 @@ def of_wordpieces(content: bytes) -> Pieces:
     unknown = [i for i, piece in enumerate(pieces) if piece == _UNKNOWN]
     special = [i for i, piece in enumerate(pieces) if piece in _SPECIAL]
     return Pieces(unknown, special, _words(pieces, {*unknown, *special}), _UNKNOWN)
+
+
+def of_encoder(name: str, content: bytes) -> Pieces:
+    """Returns the pieces of a vocab.txt, or of a SentencePiece model of an encoder."""
+    if not name.endswith(SENTENCEPIECE):
+        return of_wordpieces(content)
+    from input_fns.text import sentencepieces  # an optional dependency
+
+    found = sentencepieces.SentencePieceTokenizer(content, lower_case=True)
+    special = [found.pad_id, found.cls_id, found.sep_id, found.mask_id]
+    words = _words(found.pieces, {*special, found.unk_id})
+    return Pieces([found.unk_id], special, words, found.pieces[found.unk_id])
 
 
 def of_sentencepieces(content: bytes) -> Pieces:

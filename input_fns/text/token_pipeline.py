@@ -84,7 +84,7 @@ class TokenPipeline(RecordPipeline):
 
     @property
     def vocabulary_path(self) -> str:
-        """Path of the vocab.txt."""
+        """Path of the vocab.txt, or of the SentencePiece model."""
         return os.path.join(self.data.data_dir, self.data.kind.vocabulary)
 
     @property
@@ -95,10 +95,10 @@ class TokenPipeline(RecordPipeline):
     @functools.cached_property
     def tokenizer(self):
         """The tokenizer with the vocabulary of the data set, a `wordpiece.WordPieceTokenizer`."""
-        from input_fns.text import wordpiece  # Hugging Face tokenizers are an optional dependency
+        from input_fns.text import encoder_vocabulary
 
         kind = self.data.kind
-        return wordpiece.load(self.vocabulary_path, kind.lower_case, kind.strip_accents)
+        return encoder_vocabulary.load(self.vocabulary_path, kind.lower_case, kind.strip_accents)
 
     @property
     def assets(self) -> tuple[str, ...]:

@@ -82,6 +82,8 @@ class WordPieceTokenizer:
       pad_id, unk_id, cls_id, sep_id, mask_id: ids of the special tokens.
     """
 
+    file_name = "vocab.txt"  # in the folder of a data set
+
     def __init__(
         self,
         vocab: bytes,

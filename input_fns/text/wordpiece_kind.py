@@ -10,7 +10,7 @@ import os
 import numpy as np
 
 from common import names
-from common.constants import JOINS, TRUNCATE, WINDOWS, WORDPIECE_TASKS
+from common.constants import JOINS, SENTENCEPIECE, TRUNCATE, WINDOWS, WORDPIECE_TASKS
 from common.errors import UsageError
 from input_fns import DataError, kinds
 from input_fns.core.dataset_parts import MAX_EXAMPLE_BYTES, Feature, listed
@@ -87,8 +87,8 @@ class WordPiece(Kind):
 
     Attributes:
       task: one of `common.constants.WORDPIECE_TASKS`.
-      vocabulary: name of the vocab.txt in the folder of the data set.
-      vocab_size: number of lines of vocab.txt.
+      vocabulary: name of the vocab.txt, or of the SentencePiece model, in the folder.
+      vocab_size: number of lines of vocab.txt, or of pieces.
       max_length: tokens per row, with [CLS] and [SEP].
       lower_case: whether text is lower-cased.
       strip_accents: whether lower-cased text loses its accents.
@@ -111,7 +111,7 @@ class WordPiece(Kind):
 
     name = "wordpiece"
     content = "is text"
-    side_names = ("vocab.txt", "questions-*.json")
+    side_names = ("vocab.txt", "spiece.model", "questions-*.json")
     model_fields = ("vocab_size", "max_length", "has_pairs")
     flags = ("export_text", "group_by_length", "join_windows")
 
@@ -207,6 +207,11 @@ class WordPiece(Kind):
                     "--export_text needs texts with classes or scores, or questions about texts; "
                     f"{data.name} is a data set of {self.task}"
                 )
+            if self.vocabulary.endswith(SENTENCEPIECE):
+                raise UsageError(
+                    "--export_text needs a vocab.txt of WordPiece; the vocabulary of "
+                    f"{data.name} is a SentencePiece model. Remove --export_text"
+                )
             importlib.import_module("input_fns.text.wordpiece_ops")  # raises what is missing
         make = SquadPipeline if self.task == "squad" else TokenPipeline
         more = {}
@@ -228,7 +233,8 @@ class WordPiece(Kind):
 
     def file_problems(self, data, name, num_bytes, num_lines):
         """Yields another number of lines than that of the vocabulary."""
-        if name == self.vocabulary and num_lines != self.vocab_size:
+        is_text = not name.endswith(SENTENCEPIECE)
+        if name == self.vocabulary and is_text and num_lines != self.vocab_size:
             yield f"has {num_lines} lines, not vocab_size={self.vocab_size}"
 
     def split_lines(self, data, split_name, num_examples):
@@ -241,10 +247,10 @@ class WordPiece(Kind):
         import tensorflow as tf
 
         from input_fns.core import serving
-        from input_fns.text import wordpiece  # an optional dependency
+        from input_fns.text import encoder_vocabulary
 
         path = os.path.join(data.data_dir, self.vocabulary)
-        tokenizer = wordpiece.load(path, self.lower_case, self.strip_accents)
+        tokenizer = encoder_vocabulary.load(path, self.lower_case, self.strip_accents)
         (record,) = serving.first_records(data.files(split_name), 1)
         stored = tf.train.Example.FromString(record).features.feature
         values = {
@@ -274,7 +280,7 @@ class WordPiece(Kind):
         if "masked_lm_ids" in sample.data.features:
             masked = sample.values("masked_lm_ids")[sample.values("masked_lm_weights") > 0]
             ids = np.concatenate([ids.ravel(), masked])
-        pieces = text_anomalies.of_wordpieces(sample.content(self.vocabulary))
+        pieces = text_anomalies.of_encoder(self.vocabulary, sample.content(self.vocabulary))
         return text_anomalies.of_tokens(sample, ids, pieces)
 
     @classmethod

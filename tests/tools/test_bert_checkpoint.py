@@ -14,7 +14,9 @@ from common.errors import UsageError
 from engine.checkpoints import writer
 from models.text import bert, bert_pretraining
 from tools import bert_checkpoint, bert_hugging_face
+from tools.encoder_formats import FORMATS
 
+NAME_OF = FORMATS["bert"].name_of
 CONFIG = {
     "vocab_size": 11,
     "num_hidden_layers": 1,
@@ -50,8 +52,8 @@ def make_variables():
 def make_tensors(variables):
     """The tensors of Hugging Face with the values of `variables`."""
     tensors = {
-        f"bert.{bert_hugging_face.name_of(name)}" if name.startswith("bert/")
-        else bert_hugging_face.name_of(name): value.T if name.endswith("/kernel") else value
+        f"bert.{NAME_OF(name)}" if name.startswith("bert/")
+        else NAME_OF(name): value.T if name.endswith("/kernel") else value
         for name, value in variables.items()
     }  # fmt: skip
     words = tensors["bert.embeddings.word_embeddings.weight"]
@@ -92,7 +94,7 @@ def test_names_of_hugging_face():
         "cls/predictions/transform/LayerNorm/beta": "cls.predictions.transform.LayerNorm.bias",
         "cls/squad/output_weights": "qa_outputs.weight",
     }
-    assert {name: bert_hugging_face.name_of(name) for name in names} == names
+    assert {name: NAME_OF(name) for name in names} == names
 
 
 def test_tensors_become_variables_and_kernels_are_transposed():

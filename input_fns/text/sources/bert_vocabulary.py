@@ -15,11 +15,10 @@ from input_fns.convert.options import Options
 from input_fns.convert.runners import Runner
 from input_fns.convert.shared_array import SharedTexts
 from input_fns.convert.source import RawDataset, chosen, content_name
-from input_fns.text import wordpiece
+from input_fns.text import encoder_vocabulary, wordpiece
 from input_fns.text.wordpiece import WordPieceTokenizer
 from input_fns.text.wordpiece_kind import WordPiece, WordPieceSplit
 
-_VOCABULARY_FILE = "vocab.txt"
 _PART_CHARACTERS = 2**21
 
 
@@ -33,7 +32,7 @@ def with_vocabulary(
     """Returns the data set with the vocabulary file and the completed metadata of a draft."""
     metadata = dataclasses.replace(
         draft,
-        vocabulary=content_name(_VOCABULARY_FILE, tokenizer.vocab),
+        vocabulary=content_name(tokenizer.file_name, tokenizer.vocab),
         vocab_size=tokenizer.vocab_size,
         max_length=options.max_length,
         lower_case=tokenizer.lower_case,
@@ -76,7 +75,7 @@ def tokenizer_from_options(
     """
     if options.vocabulary:
         path = _vocabulary_file(options)
-        tokenizer = wordpiece.load(path, options.lower_case, options.strip_accents)
+        tokenizer = encoder_vocabulary.load(path, options.lower_case, options.strip_accents)
         _check_case(path, tokenizer)
         return tokenizer
     if texts is None:

@@ -9,8 +9,7 @@ import tensorflow as tf
 
 from common.errors import UsageError
 from engine.checkpoints import writer
-from tests import encoder_data
-from tests.input_fns.text import test_sentencepieces
+from tests import encoder_data, sentencepiece_data
 from tools import bert_checkpoint, bert_hugging_face
 from tools.encoder_formats import FORMATS
 
@@ -119,11 +118,11 @@ def test_the_head_of_classes_of_electra_is_left_out(tmp_path, release, capsys):
 
 
 def test_a_vocabulary_of_sentencepiece(tmp_path):
-    (tmp_path / "30k-clean.model").write_bytes(test_sentencepieces.model())
+    (tmp_path / "30k-clean.model").write_bytes(sentencepiece_data.model())
     (tmp_path / "30k-clean.vocab").write_text("<pad>\t0\n")
     found = bert_hugging_face.read_any_vocabulary(str(tmp_path))
     assert found.is_pieces
-    assert found.content == test_sentencepieces.model()
+    assert found.content == sentencepiece_data.model()
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Pieces of ALBERT: ids as google-research/albert's tokenization.py, and places."""
 
-import functools
-import io
 import pickle
 import re
 import unicodedata
@@ -14,29 +12,7 @@ from input_fns import DataError, dataset_info
 from input_fns.convert.options import Options
 from input_fns.text import sentencepieces
 from tests import bert_data
-
-TEXTS = [f"the café cost {i},{i:03d} in 1999, says {word}." for i in range(300) for word in "ab"]
-
-
-@functools.cache
-def model(special="[CLS],[SEP],[MASK]"):
-    """A small model with the special symbols of ALBERT's, trained on TEXTS."""
-    import sentencepiece
-
-    file = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(TEXTS),
-        model_writer=file,
-        vocab_size=60,
-        pad_id=0,
-        unk_id=1,
-        bos_id=-1,
-        eos_id=-1,
-        control_symbols=special,
-        hard_vocab_limit=False,
-        minloglevel=2,
-    )
-    return file.getvalue()
+from tests.sentencepiece_data import TEXTS, model
 
 
 def tokenizer(lower_case=True, strip_accents=True):

@@ -2,6 +2,7 @@
 # make test          sets up .venv, runs the linter and the tests
 # make test-all      also runs the slow tests
 # make test-kernels  runs the numeric tests with other CPU kernels
+# make docs          sets up .venv-docs, builds the documentation site in build/docs
 # make test-beam     sets up .venv-beam, runs the tests of prepare_data.py --runner=beam
 # TENSORFLOW=  tensorflow | cpu (smaller) | gpu (with CUDA) | system (the wheel of the image); default:
 #              the one in .venv, and tensorflow for a new .venv
@@ -20,7 +21,7 @@ WITH_TENSORFLOW := $(if $(filter tensorflow,$(TENSORFLOW)),text_ops serving)
 # Settings of make test-kernels: Eigen kernels; oneDNN kernels limited to AVX2.
 KERNELS ?= TF_ENABLE_ONEDNN_OPTS=0 TF_ENABLE_ONEDNN_OPTS=1,ONEDNN_MAX_CPU_ISA=AVX2
 
-.PHONY: run test test-all test-kernels test-beam lint format lock bench-train bench-keras bench-input bench-memory bench-serving chaos fuzz kill-matrix mutations report bazel image-check clean setup setup-dev
+.PHONY: run test test-all test-kernels test-beam docs notebooks lint format lock bench-train bench-keras bench-input bench-memory bench-serving chaos fuzz kill-matrix mutations report bazel image-check clean setup setup-dev
 
 run: setup
 	@$(IN_VENV) prepare_data.py --dataset=digits --data_dir=$(DATA)/digits
@@ -44,6 +45,17 @@ test-beam:
 	@test -d .venv-beam || $(or $(PYTHON),python3) -m venv .venv-beam
 	@.venv-beam/bin/python -m pip install --quiet -r requirements/beam.txt pytest
 	@.venv-beam/bin/python -m pytest tests/input_fns/convert/test_beam_runner.py
+
+# Builds the site. A warning, such as a link to a missing page or heading, is an error.
+docs:
+	@test -d .venv-docs || $(or $(PYTHON),python3) -m venv .venv-docs
+	@.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/docs.txt
+	@.venv-docs/bin/python -m sphinx -q -W --keep-going -c docs/site . build/docs
+	@echo "open build/docs/index.html"
+
+# Runs the notebooks and stores their outputs: ten minutes.
+notebooks: setup-dev
+	@$(IN_VENV) -m tools.notebooks
 
 lint: setup-dev
 	@$(IN_VENV) -m ruff check . && $(IN_VENV) -m ruff format --check .
@@ -119,7 +131,7 @@ lock: setup-dev
 	@$(IN_VENV) -m uv pip compile --quiet --universal --python-version 3.9 --no-header --no-annotate \
 	  $(foreach extra,tensorflow beam text detection audio heic,--extra $(extra)) \
 	  -o requirements/beam.txt pyproject.toml
-	@for extra in text detection audio heic text_ops cloud serving pjrt dev; do \
+	@for extra in text detection audio heic text_ops cloud serving pjrt dev docs; do \
 	  $(IN_VENV) -m uv pip compile --quiet --universal --python-version 3.9 --no-header --no-annotate \
 	    --extra $$extra -c requirements/tensorflow.txt -o requirements/$$extra.txt pyproject.toml || exit 1; done
 
@@ -130,4 +142,4 @@ setup-dev:
 	@tools/setup.sh $(TENSORFLOW) dev check $(WITH_TENSORFLOW)
 
 clean:
-	rm -rf .venv .venv-beam $(DATA) $(RUNS)
+	rm -rf .venv .venv-beam .venv-docs build $(DATA) $(RUNS)

@@ -81,9 +81,9 @@ class DatasetInfo:
 
     @property
     def limits(self) -> dict[str, tuple[int, int | tuple[int, ...]]]:
-        """`{feature: (lowest, limit)}` of features with values in [lowest, limit): ids, places.
+        """The values of features such as ids and places, from `lowest` up to `limit - 1`.
 
-        A limit may be one for each column.
+        The values of the dict are `(lowest, limit)`; a limit may be one for each column.
         """
         return self.kind.limits(self)
 

@@ -62,6 +62,7 @@ class PipelineOptions:
       join_windows: how predictions of the windows of a text are joined, one of
         `common.constants.JOINS`.
       params: hyperparameters of the model.
+      model_features: names of the features that the model declares.
     """
 
     cache: str = "auto"
@@ -73,6 +74,7 @@ class PipelineOptions:
     group_by_length: bool = False
     join_windows: str = "mean"
     params: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    model_features: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -177,6 +177,8 @@ class Evaluation(Protocol):
       worst: `{"features", "labels", "predictions", "scores", "indices"}` of the examples with the
         lowest scores of a `RankingReport`, the lowest first; indices are places in the split. {}
         without such a report, and on a TPU.
+      requested: predictions for the requests of a `RequestingReport`, `[n, ...]`. {} without such a
+        report, and on a TPU.
     """
 
     step: int
@@ -185,6 +187,7 @@ class Evaluation(Protocol):
     labels: Any
     predictions: Tensors
     worst: Mapping[str, Any]
+    requested: Tensors
 
     def write_file(self, name: str, content: str | bytes) -> None:
         """Writes a file into the folder of the evaluation."""
@@ -227,6 +230,19 @@ class RankingReport(Report, Protocol):
 
     def score(self, features: Tensors, labels: Any, predictions: Tensors) -> Any:
         """Returns the score of each example of a batch, a float32 tensor `[batch]`."""
+
+
+@runtime_checkable
+class RequestingReport(Report, Protocol):
+    """A report of predictions for its own features, such as the latents of a grid of samples.
+
+    A model has at most one.
+
+    Attributes:
+      requests: `{name: array [n, ...]}`, all features that the predictions depend on.
+    """
+
+    requests: Tensors
 
 
 def check_fractions(params: Params, *names: str) -> None:

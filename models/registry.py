@@ -23,6 +23,8 @@ MODELS = {
     "retinanet": "models.detection.retinanet:MODEL",
     "unet": "models.segmentation.unet:MODEL",
     "deeplab": "models.segmentation.deeplab:MODEL",
+    "dcgan": "models.generation.dcgan:MODEL",
+    "sngan": "models.generation.sngan:MODEL",
     "neumf": "models.recommendation.neumf:MODEL",
     "two_tower": "models.recommendation.two_tower:MODEL",
     "dlrm": "models.recommendation.dlrm:MODEL",

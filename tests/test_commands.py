@@ -83,6 +83,7 @@ NOT_RUN = {
     "python -m tools.gpt_checkpoint": "tests/tools/test_gpt_checkpoint.py",
     "python prepare_data.py --dataset=lm_text --source=texts": "needs the vocabulary of GPT-2",
     "python run_cpu.py --model=gpt --params=size=small": "124 million weights; tests/models/text",
+    "python -m benchmarks.gan_quality": "needs trained generators; tests/test_gan.py",
     "python -m tools.job_manifest": "tests/tools/test_job_manifest.py",
     "python -m tools.local_pods": "tests/tools/test_local_pods.py",
     "python -m tools.serving_equality": "tests/serving/test_runtimes.py",
@@ -344,6 +345,7 @@ def _files(tmp_path, monkeypatch, pair_files):
         "To be, or not to be: that is the question, 0123456789.\n" * 90
     )
     (tmp_path / "prompts.txt").write_text("To be\nthat is\n")
+    (tmp_path / "wanted.jsonl").write_text('{"seed": [7, 8], "steps": 3, "class": 2}\n')
     with tf.Graph().as_default(), tf.compat.v1.Session():
         network = tf.keras.applications.MobileNet(weights=None, include_top=False, alpha=0.75)
         network.save_weights("mobilenet_7_5_224_tf_no_top.h5")

@@ -31,7 +31,8 @@ AUDIO = {
     "fsdd_digits_ctc": (8000, 48000, 11, 7, 0),
     "librispeech_conformer_v3-8": (16000, 256000, 29, 400, 0),
 }
-OTHERS = {*MASKS, *AUDIO}
+GANS = [path for path in _ALL if "_gan" in path.stem]
+OTHERS = {*MASKS, *AUDIO, *(path.stem for path in GANS)}
 CONFIGS = [
     path
     for path in _ALL
@@ -214,6 +215,51 @@ def _bert_base(task):
         "pretraining": 769 * 768 + 769 * 768 + 2 * 768 + 30522 + 769 * 2,
     }
     return _encoder(12, 768) + heads[task]
+
+
+@pytest.mark.parametrize(
+    "path", [slow(path) if "v3" in path.stem else path for path in GANS], ids=lambda path: path.stem
+)
+def test_a_recipe_of_a_gan_is_built(path):
+    recipe = flags.FLAGS
+    recipe.unparse_flags()
+    recipe(["program", f"--flagfile={path}", "--data_dir=d", "--model_dir=m"])
+    model, batch = registry.find(recipe.model), recipe.train_batch_size
+    shape = [28, 28, 1] if recipe.dataset == "fashion_mnist" else [32, 32, 3]
+    properties = {"num_classes": 10, "image_shape": shape}
+    params = hparams.resolve(model, recipe.params, properties, recipe.precision)
+    features = {
+        "image": tf.compat.v1.placeholder(tf.uint8, [batch, *shape]),
+        "latent": tf.compat.v1.placeholder(tf.float32, [batch, params["latent_size"]]),
+        "class": tf.compat.v1.placeholder(tf.int32, [batch]),
+    }
+    outputs = forward.infer(model, features, params, training=True)
+    assert outputs["image"].shape.as_list() == [batch, *shape]
+    assert outputs["logits"].shape.as_list() == [batch]
+    counts = {"generator": 0, "discriminator": 0}
+    for variable in tf.compat.v1.trainable_variables():
+        counts[variable.op.name.partition("/")[0]] += variable.shape.num_elements()
+    assert counts == _gan_parameters(params)
+
+
+def _gan_parameters(params):
+    """Returns the parameters of sngan with 10 classes, layer by layer."""
+    (height, width, channels), size = params["image_shape"], params["width"]
+    stages = 2 if height == 28 else 3
+    small = height // 2**stages * (width // 2**stages)
+
+    def block(of, to, norm):
+        return (9 * of + 1) * to + (9 * to + 1) * to + (of + 1) * to + norm * (of + to)
+
+    sizes = [size * 2**i for i in range(stages + 1)]
+    generator = (params["latent_size"] + 1) * small * sizes[-1]
+    # Scale and offset of batch norm, and ten of classes.
+    generator += sum(block(of, to, 2 + 20) for to, of in zip(sizes, sizes[1:]))
+    generator += 2 * size + (9 * size + 1) * channels
+    downs = [channels, *sizes[:-1]], sizes[:stages]
+    discriminator = sum(block(of, to, 0) for of, to in zip(downs[0], downs[1]))
+    discriminator += block(sizes[-2], sizes[-1], 0) + (sizes[-1] + 1) + 10 * sizes[-1]
+    return {"generator": generator, "discriminator": discriminator}
 
 
 @pytest.mark.parametrize("path", RATINGS, ids=lambda path: path.stem)

@@ -41,7 +41,7 @@ _NAVIGATION = {
     "Start": ["install", "python", "notebooks", "choose", "troubleshooting"],
     "Data": ["data", "data_images", "data_boxes", "data_text", "own_data"],
     "Models": ["models", "own_model", "running", "results"],
-    "Images": ["targets", "detection", "segmentation", "keras"],
+    "Images": ["targets", "detection", "segmentation", "gan", "keras"],
     "Text": ["text", "bert", "question_answering", "language_models", "translation", "embeddings"],
     "Sound, tables, play": ["speech", "recommendation", "reinforcement_learning"],
     "TPU": ["which_tpu", "other_programs", "old_programs", "check", "cloud_tpu_vm"],

@@ -25,12 +25,15 @@ _NEEDS = {
 }
 
 
-def from_flags(splits: list[str], params: dict[str, Any] | None = None) -> Pipeline:
+def from_flags(
+    splits: list[str], params: dict[str, Any] | None = None, model_features: tuple[str, ...] = ()
+) -> Pipeline:
     """Returns the pipeline.
 
     Args:
       splits: splits that will be read; their shards must exist.
-      params: hyperparameters, for a custom data set's function and `num_negatives` of ratings.
+      params: hyperparameters, for a custom data set's function, and for ratings and latents.
+      model_features: names of the features that the model declares.
 
     Raises:
       UsageError, DataError, ModelError: the flags or the data set are invalid.
@@ -59,6 +62,7 @@ def from_flags(splits: list[str], params: dict[str, Any] | None = None) -> Pipel
         group_by_length=_of_cpu("group_by_length"),
         join_windows=FLAGS.join_windows,
         params=params or {},
+        model_features=model_features,
     )
     pipeline = data.kind.pipeline(data, options)
     return SyntheticPipeline(pipeline) if is_synthetic else pipeline

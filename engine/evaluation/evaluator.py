@@ -87,6 +87,7 @@ class _SplitEvaluator:
             step=step,
             metrics=metrics,
             worst=examples.worst if examples else {},
+            requested=examples.requested if examples else {},
             **(examples.first if examples else {}),
         )
         host_metrics.write_files(updated, evaluation.folder)

@@ -13,7 +13,7 @@ import tensorflow as tf
 from common import files
 from common.constants import EXAMPLE_WEIGHT
 from engine.hooks import summaries
-from models.model import RankingReport
+from models.model import RankingReport, RequestingReport
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +31,7 @@ class Evaluation:
     labels: Any = None
     predictions: dict[str, Any] = dataclasses.field(default_factory=dict)
     worst: dict[str, Any] = dataclasses.field(default_factory=dict)
+    requested: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def write_file(self, name: str, content: str | bytes) -> None:
         """Writes a file atomically."""
@@ -59,16 +60,50 @@ def examples_hook(settings, features, labels, predict) -> ExamplesHook | None:
     reports = settings.model.reports(settings.params, settings.pipeline)
     num_first = max((report.num_examples for report in reports), default=0)
     ranking = [report for report in reports if isinstance(report, RankingReport)]
-    if settings.use_tpu or not (num_first or ranking):
+    requesting = [report for report in reports if isinstance(report, RequestingReport)]
+    if settings.use_tpu or not (num_first or ranking or requesting):
         return None
     examples = {"features": features, "labels": labels, "predictions": predict()}
+    requests = [
+        Requests(report.requests, features, examples["predictions"]) for report in requesting[:1]
+    ]
     if ranking:
         with tf.name_scope("ranking"):
             examples["scores"] = ranking[0].score(features, labels, examples["predictions"])
     else:
         examples = tf.nest.map_structure(lambda tensor: tensor[:num_first], examples)
     num_worst = max((report.num_worst for report in ranking), default=0)
-    return ExamplesHook(examples, num_first, num_worst)
+    return ExamplesHook(examples, num_first, num_worst, *requests)
+
+
+@dataclasses.dataclass(frozen=True)
+class Requests:
+    """Features that a report wants predictions for.
+
+    Attributes:
+      arrays: `{name: array [n, ...]}`.
+      features: tensors `[batch, ...]` of the evaluation, whose values are replaced.
+      predictions: tensors `[batch, ...]`.
+    """
+
+    arrays: dict[str, np.ndarray]
+    features: dict[str, tf.Tensor]
+    predictions: dict[str, tf.Tensor]
+
+    def run(self, session) -> dict[str, np.ndarray]:
+        """Returns the predictions, `{name: array [n, ...]}`."""
+        count = len(next(iter(self.arrays.values())))
+        # A batch has a static size, so the last one is filled with the first requests.
+        size = self.features[next(iter(self.arrays))].shape.as_list()[0] or count
+        batches = []
+        for begin in range(0, count, size):
+            indices = np.arange(begin, begin + size) % count
+            feeds = {self.features[name]: a[indices] for name, a in self.arrays.items()}
+            batches.append(session.run(self.predictions, feeds))
+        return {
+            name: np.concatenate([batch[name] for batch in batches])[:count]
+            for name in self.predictions
+        }
 
 
 @dataclasses.dataclass(eq=False)
@@ -80,6 +115,7 @@ class ExamplesHook(tf.estimator.SessionRunHook):
         examples.
       worst: the same of the examples with the lowest scores, in order, with `scores` and `indices`,
         the places in the split; {} if the graph has no scores.
+      requested: predictions for `requests`, after the last example; {} without requests.
     """
 
     # Tensors `[batch, ...]` by name: "features" with the example weights, "labels", "predictions",
@@ -87,10 +123,16 @@ class ExamplesHook(tf.estimator.SessionRunHook):
     examples: dict[str, Any]
     num_first: int  # number of first examples to keep
     num_worst: int  # number of worst examples to keep
+    requests: Requests | None = None
 
     def begin(self):
         """Starts from the first example; called at the start of each evaluation."""
-        self._seen, self.first, self.worst = 0, {}, {}
+        self._seen, self.first, self.worst, self.requested = 0, {}, {}, {}
+
+    def end(self, session):
+        """Predicts the requests."""
+        if self.requests:
+            self.requested = self.requests.run(session)
 
     def before_run(self, run_context):
         """Fetches the tensors while examples are missing."""

@@ -27,6 +27,11 @@ class SyntheticPipeline(RecordPipeline):
         """Features of an example in prediction, as the model gets them."""
         return self._pipeline.features
 
+    @property
+    def properties(self):
+        """Properties of the data set that it imitates."""
+        return self._pipeline.properties
+
     def train_input_fn(
         self, split: str, seed: int, start_step: int = 0, oversample: float | None = None
     ):

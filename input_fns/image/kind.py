@@ -28,13 +28,21 @@ class Images(Kind):
             raise DataError(problem)
 
     def pipeline(self, data, options):
-        """Returns an `ImagePipeline`."""
+        """Returns an `ImagePipeline`; a `LatentPipeline` for a model that reads latents."""
         from input_fns.image import augment
         from input_fns.image.image_pipeline import ImagePipeline
 
         augmentation = augment.parse(options.augment)
-        return ImagePipeline(
-            data, options.image_size, augmentation, options.cache, options.center_crop
+        arguments = (data, options.image_size, augmentation, options.cache, options.center_crop)
+        if "latent" not in options.model_features:
+            return ImagePipeline(*arguments)
+        from input_fns.image.latent_pipeline import LatentPipeline
+
+        return LatentPipeline(
+            *arguments,
+            latent_size=options.params["latent_size"],
+            sampling_seed=options.params["sampling_seed"],
+            has_classes="class" in options.model_features,
         )
 
     @classmethod
@@ -42,6 +50,15 @@ class Images(Kind):
         """Returns RGB images."""
         features = {"image": Feature("raw", "uint8", (*shapes.image_size, 3))}
         return kinds.synthetic_dataset(features, kinds.class_names(shapes.classes))
+
+    def random_examples(self, pipeline, size, seed):
+        """Returns images and classes, with latents for a model that reads them."""
+        from input_fns.image.latent_pipeline import LatentPipeline
+
+        if not isinstance(pipeline, LatentPipeline):
+            return super().random_examples(pipeline, size, seed)
+        features, labels = super().random_examples(pipeline.images, size, seed)
+        return pipeline.with_random_latents(features, labels, seed), labels
 
     def random_training_examples(self, pipeline, size, seed):
         """Returns images; if the augmentation mixes them, with float32 `[size, num_classes]`."""

@@ -181,6 +181,27 @@ def make_of_target(make, once, target, values):
     return make(target.kind, 8 * 8 * 8, 1 + 1 + 6 + 2 + 3, *every)
 
 
+GAN = ["--dataset=digits", "--train_steps=2", "--train_batch_size=32", "--seed=1"]
+GAN += ["--predict_batch_size=128", "--noexport_check", "--params=width=4,latent_size=5"]
+
+
+@pytest.fixture(scope="session")
+def sngan(make, digits_dir):
+    """The generator of a conditional GAN of the digits."""
+    # The projection; two convolutions with conditional batch norm and the sum of a block; batch
+    # norm, a convolution and the scaling of a hyperbolic tangent. Kernels of 3x3x8.
+    terms, depth = 9 * 8, 2 + 2 * (6 + 4 + 2) + 1 + 6 + 2 + 4
+    return make("sngan", terms, depth, "--model=sngan", *GAN, f"--data_dir={digits_dir}")
+
+
+@pytest.fixture(scope="session")
+def dcgan(make, digits_dir):
+    """The generator of a DCGAN of the digits."""
+    # The projection with batch norm; a transposed convolution of 4x4x4; a scaled tanh.
+    terms, depth = 4 * 4 * 4, 2 + 6 + 2 + 4
+    return make("dcgan", terms, depth, "--model=dcgan", *GAN, f"--data_dir={digits_dir}")
+
+
 @pytest.fixture(scope="session")
 def several_labels(make, once):
     """A network that predicts several labels: whether a digit is odd, and whether above 4."""

@@ -19,7 +19,7 @@ def load(name, exported, c_api):
 # of TensorFlow start it again and match the C API, whose answers test_signatures.py compares.
 QUICK = {("Triton", "cnn"), ("OpenVINO", "cnn")}
 MODELS = ("cnn", "translator", "mobilenet", "keras_swish", "efficientnet")
-MODELS += ("several_labels", "numbers")
+MODELS += ("several_labels", "numbers", "sngan", "dcgan")
 NAMES = (*runtimes.TENSORFLOW_RUNTIMES, "TensorFlow Lite", "ONNX Runtime", "OpenVINO")
 CASES = [(name, model) for name in NAMES for model in MODELS]
 

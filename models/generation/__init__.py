@@ -1,0 +1,1 @@
+"""Generative models of images: generative adversarial networks (GANs)."""

@@ -1,0 +1,128 @@
+"""DCGAN (Radford et al. 2015, arXiv:1511.06434), without classes.
+
+    images = inference({"image": images, "latent": latents}, params, training=True)["image"]
+
+Scopes: `generator/project`, `generator/up_1` ..., `discriminator/down_1` ..., `logits`.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from models.generation import gan
+from models.layers.normalization import batch_norm
+from models.model import ModelError, check_positive
+
+_SLOPE = 0.2  # of leaky ReLU
+_KERNEL = 4  # a multiple of the stride, so that no pixel gets more terms than its neighbors
+
+
+def default_params():
+    """Returns the hyperparameters."""
+    return {
+        **gan.default_params(),
+        "gan_loss": "non_saturating",
+        "width": 64,  # channels of the largest feature maps; doubled by each halving of their sides
+        "discriminator_batch_norm": True,
+    }
+
+
+def check_params(params):
+    """Raises `ModelError` for a value out of range."""
+    gan.check_params(params)
+    check_positive(params, "width")
+    if params["gan_loss"] == "wasserstein_gp" and params["discriminator_batch_norm"]:
+        raise ModelError(
+            "gan_loss=wasserstein_gp needs discriminator_batch_norm=false: the gradient penalty "
+            "is that of single examples"
+        )
+
+
+def generate(latents, classes, params, training):
+    """Projects latents to small feature maps and doubles their sides by transposed convolutions.
+
+    Args:
+      latents: float32 or bfloat16 `[batch, latent_size]`.
+      classes: None.
+      params: see `default_params`.
+      training: True lets batch norm use batch statistics and update its moving averages.
+
+    Returns:
+      Images in [-1, 1], `[batch, height, width, channels]`.
+    """
+    del classes
+    *sides, channels = params["image_shape"]
+    stages = gan.num_stages(params)
+    height, width = (side // 2**stages for side in sides)
+    filters = params["width"] * 2 ** (stages - 1)
+    with tf.compat.v1.variable_scope("project"):
+        x = _dense(latents, height * width * filters)
+        x = tf.reshape(x, [-1, height, width, filters])
+        x = tf.nn.relu(batch_norm(x, params, training))
+    for i in range(1, stages):
+        filters //= 2
+        with tf.compat.v1.variable_scope(f"up_{i}"):
+            x = _transposed(x, filters, use_bias=False)
+            x = tf.nn.relu(batch_norm(x, params, training))
+    with tf.compat.v1.variable_scope(f"up_{stages}"):
+        return tf.tanh(_transposed(x, channels))
+
+
+def discriminate(images, classes, params, training):
+    """Halves the sides by convolutions with strides of 2; a dense layer gives the logit.
+
+    Args:
+      images: float32 or bfloat16 `[batch, height, width, channels]`, in [-1, 1].
+      classes: None.
+      params: see `default_params`.
+      training: see `generate`.
+
+    Returns:
+      `[batch]`.
+    """
+    del classes
+    x = images
+    for i in range(gan.num_stages(params)):
+        # The first layer sees the images without batch norm (section 3).
+        has_norm = i > 0 and params["discriminator_batch_norm"]
+        with tf.compat.v1.variable_scope(f"down_{i + 1}"):
+            x = tf.compat.v1.layers.conv2d(
+                x,
+                params["width"] * 2**i,
+                _KERNEL,
+                2,
+                "same",
+                use_bias=not has_norm,
+                kernel_initializer=_initializer(),
+                name="conv",
+            )
+            if has_norm:
+                x = batch_norm(x, params, training)
+            x = tf.nn.leaky_relu(x, _SLOPE)
+    with tf.compat.v1.variable_scope("logits"):
+        features = tf.reshape(x, [-1, x.shape[1:].num_elements()])
+        return _dense(features, 1)[:, 0]
+
+
+def _dense(x, units):
+    return tf.compat.v1.layers.dense(x, units, kernel_initializer=_initializer(), name="dense")
+
+
+def _transposed(x, filters, use_bias=True):
+    return tf.compat.v1.layers.conv2d_transpose(
+        x,
+        filters,
+        _KERNEL,
+        2,
+        "same",
+        use_bias=use_bias,
+        kernel_initializer=_initializer(),
+        name="conv",
+    )
+
+
+def _initializer():
+    return tf.compat.v1.random_normal_initializer(stddev=0.02)
+
+
+MODEL = gan.model("dcgan", default_params, generate, discriminate, check_params)

@@ -33,6 +33,11 @@ RESNETS = {
     ]
     for depth in RESNET_DEPTHS
 }
+EFFICIENTNET = [
+    "--model=efficientnet",
+    "--params=width=0.25,depth=0.1,pixel_mean=[0],dropout=0,stochastic_depth=0",
+    "--params=batch_norm_cross_replica=true",
+]
 BATCH_NORM = "cnn with cross-replica batch norm"
 
 pytestmark = pytest.mark.usefixtures("smooth_activations")
@@ -44,7 +49,7 @@ def build_flags(digits_dir):
 
     def build(model, *more):
         return [
-            *{**MODELS, **RESNETS}[model],
+            *{**MODELS, **RESNETS, "efficientnet": EFFICIENTNET}[model],
             "--mode=train",
             "--params=pixel_scale=0.0625,optimizer=momentum,momentum=0.7,learning_rate=0.05,schedule=cosine",
             "--dataset=digits",
@@ -120,6 +125,12 @@ def test_all_variables_are_equal_without_a_cache(excess):
 def test_two_steps_of_a_deep_network(excess, depth):
     # The errors of all layers, forward and backward, reach the gradients.
     assert excess(f"resnet{depth}", "1x2", steps=2) < 2 * depth
+
+
+@pytest.mark.slow
+def test_three_steps_of_an_efficientnet(excess):
+    # Stem and head; seven blocks of at most three convolutions and two layers of gates.
+    assert excess("efficientnet", "1x8", steps=3) < 2 * (2 + 7 * 5)
 
 
 @pytest.mark.parametrize(

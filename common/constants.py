@@ -28,6 +28,7 @@ TRUNCATE = ("end", "middle", "windows")
 WINDOWS = TRUNCATE[2]  # no truncation: a text is several rows
 JOINS = ("mean", "max", "vote")  # of the predictions of the windows of a text
 DOCUMENT_INDEX = "document_index"  # feature of a window: the number of its text in the split
+MAX_CONTEXT = "is_max_context"  # feature: 1 for a token that has more context than in other windows
 SENTENCEPIECE = ".model"  # ending of a vocabulary of SentencePiece; others are a vocab.txt
 # SentencePiece model types.
 SUBWORDS = ("unigram", "bpe")

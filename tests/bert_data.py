@@ -50,8 +50,8 @@ def prepare_sst2_test(folder, sst2: str) -> str:
     return _write(folder, Options("sst2", source=str(source), vocabulary=sst2, max_length=24))
 
 
-def prepare_tags(folder) -> str:
-    """Writes sentences in which opinions are entities, and prepares 24 tokens; returns data_dir."""
+def prepare_tags(folder, max_length: int = 24, **options) -> str:
+    """Writes sentences in which opinions are entities, and prepares rows; returns data_dir."""
     source = folder / "source"
     source.mkdir()
     opinions = {"bad", "dull", "good", "great"}
@@ -59,7 +59,7 @@ def prepare_tags(folder) -> str:
         texts = [text.split() for text, _ in sentences(count, seed)]
         lines = [[f"{w} {'B-OPINION' if w in opinions else 'O'}" for w in text] for text in texts]
         (source / f"{name}.txt").write_text("\n\n".join("\n".join(words) for words in lines))
-    return _prepare("token_files", folder, source, max_length=24)
+    return _prepare("token_files", folder, source, max_length=max_length, **options)
 
 
 def prepare_pretraining(folder) -> str:

@@ -99,9 +99,18 @@ def test_no_token_is_lost(source):
     assert last == 23
 
 
-def test_windows_need_single_texts(source):
-    with pytest.raises(DataError, match="--truncate=windows is not valid for pairs of texts"):
-        convert.read(options(source, text_columns=("text", "label"), label_columns=("label",)))
+def test_windows_need_one_label_per_text(source):
+    message = "--truncate=windows is not valid for --task=multilabel"
+    with pytest.raises(DataError, match=message):
+        convert.read(options(source, task="multilabel", label_separator="|"))
+
+
+def test_each_window_of_a_pair_has_the_first_text(source):
+    pairs = options(source, text_columns=("label", "text"), max_length=12)
+    train = convert.read(pairs).splits["train"]
+    single = convert.read(options(source, max_length=10)).splits["train"]  # the same room
+    np.testing.assert_array_equal(train.documents, single.documents)
+    assert (train.lengths[:, 0] == 1).all()
 
 
 def test_a_prediction_per_document(lines, trained, result):

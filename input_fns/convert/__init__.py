@@ -60,7 +60,7 @@ _MANIFEST = (
     f"split_files {_TABLE} {_AUDIO}"
 )
 _BERT = f"vocabulary vocab_size lower_case strip_accents max_length name skip {_HOLD_OUT}"
-_TEXT = f"truncate doc_stride {_BERT}"  # of `token_rows`
+_TEXT = f"truncate doc_stride {_BERT}"  # with windows
 _SUBWORDS = f"vocabulary vocab_size subwords max_length name skip {_HOLD_OUT}"
 _PAIRS = "max_predictions_per_seq masked_lm_prob whole_word_mask dupe_factor short_seq_prob"
 _WORDS = {"max_seconds": 1.5}  # of audio: short recordings
@@ -120,7 +120,7 @@ SOURCES = {
     ),
     "token_files": _source(
         "text.token_files",
-        f"columns text_columns label_columns split_files encoding {_BERT}",
+        f"columns text_columns label_columns split_files encoding {_TEXT}",
     ),
     "pretraining_text": _source(  # its encoder shuffles
         "text.pretraining_text",

@@ -88,9 +88,9 @@ class Options:
         (),
     )
     vocabulary: str = _flag(
-        "Existing vocabulary (vocab.txt of BERT, .model of SentencePiece for parallel_text, "
-        "characters of speech_manifest, folder with vocab.json and merges.txt of GPT-2 for "
-        "lm_text), or the folder of a prepared data set, local or gs://; default: new."
+        "Existing vocabulary (vocab.txt of BERT, .model of SentencePiece of ALBERT or "
+        "parallel_text, characters of speech_manifest, folder with vocab.json and merges.txt of "
+        "GPT-2 for lm_text), or the folder of a prepared data set, local or gs://; default: new."
     )
     vocab_size: int = _flag(
         "Size of the vocabulary to learn, of parallel_text for both languages; a multiple of 128."

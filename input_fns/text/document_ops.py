@@ -14,11 +14,11 @@ from input_fns.text.wordpiece import WordPieceTokenizer
 from input_fns.text.wordpiece_ops import GraphTokenizer
 
 
-def windows(text, vocabulary: WordPieceTokenizer, max_length: int, doc_stride: int):
+def windows(texts, vocabulary: WordPieceTokenizer, max_length: int, doc_stride: int):
     """Returns the features of the windows of each text, at least one for each.
 
     Args:
-      text: string `[batch]`, UTF-8.
+      texts: one string `[batch]`, UTF-8, or two of pairs: windows are those of the second.
       vocabulary: the vocabulary.
       max_length: tokens of a window, with [CLS] and [SEP].
       doc_stride: tokens from the start of a window to that of the next, at most that fit.
@@ -27,29 +27,47 @@ def windows(text, vocabulary: WordPieceTokenizer, max_length: int, doc_stride: i
       `input_ids`, `input_mask` and `segment_ids`, int32 `[windows, max_length]`, and
       `document_index`, int32 `[windows]`, the row of the batch.
     """
-    tokens = GraphTokenizer(vocabulary).tokenize(text)
-    room = max_length - 2  # [CLS] and [SEP]
-    stride = min(room, doc_stride)
+    tokenizer = GraphTokenizer(vocabulary)
+    *first, tokens = [tokenizer.tokenize(text) for text in texts]
+    room = max_length - 1 - len(texts)  # [CLS] and a [SEP] for each
     num_tokens = tf.cast(tokens.row_lengths(), tf.int32)  # [batch]
-    count = 1 + (tf.maximum(num_tokens - room, 0) + stride - 1) // stride
+    left, offset = tf.fill(tf.shape(num_tokens), room), tf.ones_like(num_tokens)
+    if first:
+        (first,) = (ids[:, : room // 2] for ids in first)
+        num_first = tf.cast(first.row_lengths(), tf.int32)
+        left, offset = left - num_first, num_first + 2
+    stride = tf.minimum(left, doc_stride)
+    count = 1 + (tf.maximum(num_tokens - left, 0) + stride - 1) // stride
     rows = tf.repeat(tf.range(tf.shape(count)[0]), count)  # [windows]
     number = tf.range(tf.shape(rows)[0]) - tf.gather(tf.cumsum(count, exclusive=True), rows)
-    first = number * stride
-    length = tf.minimum(tf.gather(num_tokens, rows) - first, room)[:, tf.newaxis]
+    begin = (number * tf.gather(stride, rows))[:, tf.newaxis]
+    num_tokens, left, offset = (
+        tf.gather(values, rows)[:, tf.newaxis] for values in (num_tokens, left, offset)
+    )
+    end = offset + tf.minimum(num_tokens - begin, left)  # position of the last [SEP]
     positions = tf.range(max_length)[tf.newaxis]
-    is_token = (positions >= 1) & (positions <= length)
-    start = tf.gather(tf.cast(tokens.row_starts(), tf.int32), rows) + first
-    places = tf.where(is_token, start[:, tf.newaxis] + positions - 1, 0)
-    values = tf.concat([tokens.values, [vocabulary.pad_id]], 0)  # there may be no token
-    special = tf.where(tf.equal(positions, length + 1), vocabulary.sep_id, vocabulary.pad_id)
-    special = tf.where(tf.equal(positions, 0), vocabulary.cls_id, special)
-    mask = tf.cast(positions <= length + 1, tf.int32)
+    is_sep = tf.equal(positions, end) | (tf.equal(positions, offset - 1) & (positions > 0))
+    input_ids = tf.where(is_sep, vocabulary.sep_id, vocabulary.pad_id)
+    input_ids = tf.where(tf.equal(positions, 0), vocabulary.cls_id, input_ids)
+    in_text = (positions >= offset) & (positions < end)
+    input_ids = _gather(tokens, rows, begin + positions - offset, in_text, input_ids)
+    if len(texts) > 1:
+        in_first = (positions >= 1) & (positions < offset - 1)
+        input_ids = _gather(first, rows, positions - 1, in_first, input_ids)
+    is_second = (positions >= offset) & (positions <= end) & (len(texts) > 1)
     return {
-        "input_ids": tf.where(is_token, tf.gather(values, places), special),
-        "input_mask": mask,
-        "segment_ids": tf.zeros_like(mask),
+        "input_ids": input_ids,
+        "input_mask": tf.cast(positions <= end, tf.int32),
+        "segment_ids": tf.cast(is_second, tf.int32),
         DOCUMENT_INDEX: rows,
     }
+
+
+def _gather(tokens, rows, places, mask, other):
+    """Returns the tokens at places of rows where the mask is True, else `other`."""
+    values = tf.concat([tokens.values, [0]], 0)  # there may be no token
+    places += tf.gather(tf.cast(tokens.row_starts(), tf.int32), rows)[:, tf.newaxis]
+    return tf.where(mask, tf.gather(values, tf.where(mask, places, 0)), other)
 
 
 def joined(predictions, documents, how: str):

@@ -68,9 +68,8 @@ class DocumentPipeline(TokenPipeline):
         from input_fns.text import document_ops  # TensorFlow Text is an optional dependency
 
         stride = self.data.properties["doc_stride"]
-        return document_ops.windows(
-            inputs["text"], self.tokenizer, self.data.kind.max_length, stride
-        )
+        texts = [inputs[name] for name in ("text", "text_pair") if name in inputs]
+        return document_ops.windows(texts, self.tokenizer, self.data.kind.max_length, stride)
 
     def _joined_in_graph(self, predictions, features):
         from input_fns.text import document_ops

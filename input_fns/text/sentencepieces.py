@@ -1,8 +1,10 @@
 """Tokens of ALBERT: pieces of a SentencePiece model (Kudo and Richardson 2018, arXiv:1808.06226).
 
 Token ids equal those of google-research/albert's `preprocess_text` and `encode_ids`: text is
-normalized, and a piece of digits that ends with a comma is split before the comma. Text never
-yields the ids of special tokens, which are control symbols of the model.
+normalized, and a piece of digits that ends with a comma is split before the comma. The digits get
+no mark of a space, as intended there and in transformers; under Python 3 that code compares text
+with bytes and keeps the mark. Text never yields the ids of special tokens, which are control
+symbols of the model.
 """
 
 from __future__ import annotations

@@ -191,6 +191,7 @@ class WordPiece(Kind):
         """Returns the pipeline of the task."""
         from input_fns.text.document_pipeline import DocumentPipeline
         from input_fns.text.squad_pipeline import SquadPipeline
+        from input_fns.text.tag_pipeline import TagDocumentPipeline
         from input_fns.text.token_pipeline import TokenPipeline
 
         has_windows = self.truncate == WINDOWS and self.task in ("classification", "regression")
@@ -217,6 +218,8 @@ class WordPiece(Kind):
         more = {}
         if has_windows:
             make, more = DocumentPipeline, {"join_windows": options.join_windows}
+        elif self.truncate == WINDOWS and self.task == "token_classification":
+            make = TagDocumentPipeline
         return make(
             data,
             options.cache,

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from common.constants import DOCUMENT_INDEX
 from models.layers.dropout import dropout
 from models.layers.losses import cross_entropy
 from models.model import Loss, ModelError
@@ -85,7 +86,8 @@ def host_metrics(params, pipeline):
 class EntityF1:
     """Precision, recall and F1 of entities as the conlleval script of CoNLL-2003, micro averages.
 
-    First word, last word and type must be correct.
+    First word, last word and type must be correct. Windows of a document, which follow each other,
+    are joined, so that an entity may begin in one and end in the next.
     """
 
     names = ("entity_precision", "entity_recall", "entity_f1")
@@ -95,22 +97,33 @@ class EntityF1:
         """Takes the names of the tags, in the order of their ids."""
         self._tag_names = tag_names
         self._correct = self._predicted = self._wanted = 0
+        self._document, self._rows = None, []
 
     def update(self, features, labels, predictions):
         """Adds a batch; see `models.model.HostMetric`."""
-        del features
-        for label_ids, predicted_ids in zip(labels["tag_ids"], predictions["tag_ids"]):
+        documents = features.get(DOCUMENT_INDEX, [None] * len(labels["tag_ids"]))
+        rows = zip(documents, labels["tag_ids"], predictions["tag_ids"])
+        for document, label_ids, predicted_ids in rows:
+            if document is None or document != self._document:
+                self._count()
             is_word = label_ids >= 0
-            wanted, predicted = (
-                entities([self._tag_names[i] for i in ids[is_word]])
-                for ids in (label_ids, predicted_ids)
-            )
-            self._correct += len(wanted & predicted)
-            self._predicted += len(predicted)
-            self._wanted += len(wanted)
+            self._document = document
+            self._rows.append((label_ids[is_word], predicted_ids[is_word]))
+
+    def _count(self):
+        """Counts the entities of the rows since the last call, one document."""
+        wanted, predicted = (
+            entities([self._tag_names[i] for ids in side for i in ids])
+            for side in (zip(*self._rows) if self._rows else ((), ()))
+        )
+        self._correct += len(wanted & predicted)
+        self._predicted += len(predicted)
+        self._wanted += len(wanted)
+        self._rows = []
 
     def result(self):
         """Returns `{"entity_precision", "entity_recall", "entity_f1"}`; 0 instead of 0 / 0."""
+        self._count()
         pairs = (
             (self._correct, self._predicted),
             (self._correct, self._wanted),

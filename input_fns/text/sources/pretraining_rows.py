@@ -156,7 +156,7 @@ def encode(
     tokenizer = bert_vocabulary.tokenizer_from_options(options, texts, progress, runner)
     continues = None
     if options.whole_word_mask:
-        continues = [piece.startswith("##") for piece in tokenizer.pieces]
+        continues = [tokenizer.is_continuation(i) for i in range(tokenizer.vocab_size)]
     splits, described = {}, {}
     for name, split in raw.splits.items():
         tokens, num_empty = _tokenize(name, split, tokenizer, progress, runner)

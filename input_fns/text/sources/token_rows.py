@@ -4,7 +4,8 @@
 
 Longer ones are truncated as by google-research/bert: the longer of two texts first, at its end.
 With --truncate=middle, tokens are removed from the middle instead. With --truncate=windows a text
-is several rows, which start every `doc_stride` tokens: no token is lost.
+is several rows, which start every `doc_stride` tokens: no token is lost. Of a pair it is the second
+text; each row has the first one, at most half of the row.
 """
 
 from __future__ import annotations
@@ -202,8 +203,8 @@ def encode(
       runner: runs functions on parts of the texts.
 
     Raises:
-      DataError: the vocabulary is invalid, or cannot be learnt; or windows of pairs, or of texts
-        with several labels.
+      DataError: the vocabulary is invalid, or cannot be learnt; or windows of texts with several
+        labels.
     """
     if options.truncate == WINDOWS:
         raw = _with_windows(raw, options)
@@ -263,11 +264,10 @@ def _with_windows(raw, options):
     Raises:
       DataError: its texts cannot have windows.
     """
-    if raw.kind.has_pairs or raw.target:
-        what = "pairs of texts" if raw.kind.has_pairs else f"--task={options.task}"
+    if raw.target:
         raise DataError(
-            f"--truncate=windows is not valid for {what}: it needs single texts with one class or "
-            "one number each. Use --truncate=end or middle"
+            f"--truncate=windows is not valid for --task={options.task}: it needs texts or pairs "
+            "with one class or one number each. Use --truncate=end or middle"
         )
     return dataclasses.replace(raw, properties={**raw.properties, "doc_stride": options.doc_stride})
 
@@ -343,15 +343,20 @@ def _encode_rows(tokenizer, room, truncate, texts):
 
 
 def _encode_windows(tokenizer, room, doc_stride, texts):
-    """Encodes the windows of some texts; returns the same as `_encode_rows`."""
-    ids, lengths, counts = [], [], []
-    for text in tokenizer.encode_ids(texts[0]):
-        starts = window_starts(len(text), room, min(room, doc_stride))
-        windows = [text[start : start + room] for start in starts]
-        ids += itertools.chain.from_iterable(windows)
-        lengths += [[len(window)] for window in windows]
-        counts.append(len(windows))
-    return np.array(ids, tokenizer.dtype), np.array(lengths, np.int32), np.array(counts), 0
+    """Encodes the windows of some texts or second texts; returns the same as `_encode_rows`."""
+    ids, lengths, counts, num_truncated = [], [], [], 0
+    for *first, text in zip(*(tokenizer.encode_ids(of_side) for of_side in texts)):
+        kept = [ids_of_first[: room // 2] for ids_of_first in first]  # none, or that of a pair
+        num_truncated += kept != first
+        left = room - sum(map(len, kept))
+        starts = window_starts(len(text), left, min(left, doc_stride))
+        for start in starts:
+            row = [*kept, text[start : start + left]]
+            ids += itertools.chain.from_iterable(row)
+            lengths.append(list(map(len, row)))
+        counts.append(len(starts))
+    dtype = tokenizer.dtype
+    return np.array(ids, dtype), np.array(lengths, np.int32), np.array(counts), num_truncated
 
 
 def _truncated(ids, length, truncate):

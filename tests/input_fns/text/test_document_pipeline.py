@@ -84,7 +84,7 @@ TEXTS = ["a b c", "", "a b cd a b cd a", "c " * 20]
 
 def test_a_graph_makes_the_windows_of_prepare_data(session):
     document_ops = pytest.importorskip("input_fns.text.document_ops")
-    found = session.run(document_ops.windows(tf.constant(TEXTS), VOCABULARY, 7, 3))
+    found = session.run(document_ops.windows([tf.constant(TEXTS)], VOCABULARY, 7, 3))
     rows, documents = [], []
     for number, ids in enumerate(VOCABULARY.encode_ids(TEXTS)):
         for start in token_rows.window_starts(len(ids), 5, 3):
@@ -93,4 +93,38 @@ def test_a_graph_makes_the_windows_of_prepare_data(session):
             documents.append(number)
     np.testing.assert_array_equal(found["input_ids"], rows)
     np.testing.assert_array_equal(found["input_mask"], np.array(rows) != VOCABULARY.pad_id)
+    np.testing.assert_array_equal(found["segment_ids"], np.zeros_like(rows))
     np.testing.assert_array_equal(found["document_index"], documents)
+
+
+FIRST = ["a", "b a b a b a", "c c", ""]
+
+
+def test_windows_of_a_pair_are_of_its_second_text():
+    """Each has the first text: 6 of its tokens become 3, half of the room of 6."""
+    ids, lengths, counts, num_truncated = token_rows._encode_windows(
+        VOCABULARY, 6, 3, (FIRST, TEXTS)
+    )
+    first, second = (VOCABULARY.encode_ids(texts) for texts in (FIRST, TEXTS))
+    assert num_truncated == 1
+    assert counts.tolist() == [1, 1, 3, 6]
+    rows = np.split(ids, np.cumsum(lengths.sum(axis=1))[:-1])
+    documents = np.repeat(np.arange(4), counts)
+    for row, (size, _), document in zip(rows, lengths, documents):
+        np.testing.assert_array_equal(row[:size], first[document][:3])
+    joined = [row[size:] for row, (size, _), number in zip(rows, lengths, documents) if number == 2]
+    np.testing.assert_array_equal(
+        np.concatenate([joined[0][:3], joined[1][:3], joined[2]]), second[2]
+    )
+
+
+def test_a_graph_makes_the_windows_of_pairs_of_prepare_data(session):
+    document_ops = pytest.importorskip("input_fns.text.document_ops")
+    texts = [tf.constant(FIRST), tf.constant(TEXTS)]
+    found = session.run(document_ops.windows(texts, VOCABULARY, 9, 3))
+    ids, lengths, counts, _ = token_rows._encode_windows(VOCABULARY, 6, 3, (FIRST, TEXTS))
+    tokens = token_rows.StoredTokens.of(VOCABULARY)
+    expected = token_rows.block_values(ids, lengths, tokens, 9)
+    for name, values in expected.items():
+        np.testing.assert_array_equal(found[name], values, name)
+    np.testing.assert_array_equal(found["document_index"], np.repeat(np.arange(4), counts))

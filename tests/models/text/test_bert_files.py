@@ -117,6 +117,14 @@ def test_padded_embeddings(check, released):
         check([*TOKENS, "c", "d", "e"], rows=8)
 
 
+@pytest.mark.parametrize("multiple", [8, 64, 128])
+def test_embeddings_padded_to_a_multiple(check, released, multiple):
+    """Tables are padded to the tiles of a TPU or of a GPU; vocab_size accepts their rows."""
+    check(rows=multiple, vocab_size=multiple)
+    with pytest.raises(ModelError, match=f"use --params=vocab_size={multiple}"):
+        check(rows=multiple)
+
+
 def test_fewer_embeddings_than_tokens(check):
     with pytest.raises(ModelError, match=r"has 4 word embeddings, .* of at most 4 lines"):
         check(rows=4)
@@ -130,6 +138,27 @@ def test_unused_tokens_at_the_end_may_be_missing(check, released):
 def test_a_byte_order_mark_is_not_part_of_the_first_token(check, released):
     (released / "vocab.txt").write_text("\ufeff" + "\r\n".join(TOKENS), "utf-8")
     check()
+
+
+def test_another_sentencepiece_model_beside_the_checkpoint(tmp_path):
+    released, ours = tmp_path / "30k-clean.model", tmp_path / "data" / "spiece-0123.model"
+    ours.parent.mkdir()
+    ours.write_bytes(b"a")
+    released.write_bytes(b"a")
+    embeddings = {EMBEDDINGS: np.zeros([7, 2], np.float32)}
+    writer.write(str(tmp_path / "model.ckpt-best"), embeddings)
+    pipeline = types.SimpleNamespace(vocabulary_path=str(ours))
+    params = {**PARAMS, "family": "albert", "vocab_size": 7}
+    checkpoint = str(tmp_path / "model.ckpt-best")
+    include = "bert/embeddings/.*"
+    with pytest.raises(ModelError, match="is a checkpoint of BERT, but this model is ALBERT"):
+        bert_files.check_warm_start(checkpoint, include, params, pipeline)
+    more = {"bert/encoder/embedding_hidden_mapping_in/bias": np.zeros(2, np.float32)}
+    writer.write(checkpoint, {**embeddings, **more})
+    bert_files.check_warm_start(checkpoint, include, params, pipeline)
+    released.write_bytes(b"b")
+    with pytest.raises(ModelError, match=r"30k-clean\.model is another vocabulary than .*spiece"):
+        bert_files.check_warm_start(checkpoint, include, params, pipeline)
 
 
 def test_unused_tokens_may_become_words(check, released):

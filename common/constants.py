@@ -39,7 +39,8 @@ END_OF_TEXT = "<|endoftext|>"
 TOKENIZERS = ("bpe", "characters")
 
 # Tasks of a data set of annotated images.
-ANNOTATION_TASKS = ("detection", "segmentation")
+ANNOTATION_TASKS = ("detection", "segmentation", "instance_segmentation")
+INSTANCES = ANNOTATION_TASKS[2]  # boxes, and the pixels of each object
 # Value of a mask where a pixel has no class: it counts neither in the loss nor in metrics.
 IGNORED_CLASS = 255
 # Reason in dataset.json of boxes and polygons that reached out of their image.

@@ -52,6 +52,7 @@ class RecordPipeline:
     cache: str = caching.AUTO
     assets: Sequence[str] = ()
     has_records = True
+    undecoded: Sequence[str] = ()  # names of features that stay strings: those of host metrics only
     outside = "a value in the shards does not match dataset.json"  # of `data.limits`
     # None, or a method from the elements of `stored` to lengths, int32 [n]: training batches then
     # hold examples of similar length, if the split is in memory.
@@ -430,7 +431,7 @@ class RecordPipeline:
         parse = images.stored_fn(features, has_labels, self.data.num_classes, may_be_empty)
         stored, labels = parse(serialized)
         for name, feature in features.items():
-            if not feature.is_image_file:
+            if not feature.is_image_file and name not in self.undecoded:
                 stored[name] = images.decode_raw(stored[name], feature)
         return stored, labels
 

@@ -344,6 +344,8 @@ class Model:
         Without gradient accumulation, lazy and TPU embeddings, and per-layer learning rates.
       other_predictions: `{name: OtherPredictions}`; an export has a signature for each that the
         data set has a serving input receiver for.
+      sensitive_predictions: names of predictions that amplify the rounding errors of others, such
+        as masks in predicted boxes. The check of an export allows 1e-3 there instead of 1e-5.
       features: names of the features that training and evaluation need; () checks nothing.
       labels: names of the labels that they need, "label" for the class; () checks nothing.
       dataset_properties: names of data set properties that become hyperparameters, such as
@@ -385,6 +387,7 @@ class Model:
     train_inputs: tuple[str, ...] = ()
     train_step: Callable[[Tensors, Any, Params, TrainTools], TrainStep] | None = None
     other_predictions: Mapping[str, OtherPredictions] = dataclasses.field(default_factory=dict)
+    sensitive_predictions: tuple[str, ...] = ()
 
     def __new__(cls, *args, **kwargs):
         """Checks the names of the arguments."""

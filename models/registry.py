@@ -21,6 +21,8 @@ MODELS = {
     "efficientnet": "models.vision.efficientnet:MODEL",
     "saved_model": "models.vision.saved_model:MODEL",
     "retinanet": "models.detection.retinanet:MODEL",
+    "faster_rcnn": "models.detection.faster_rcnn:MODEL",
+    "mask_rcnn": "models.detection.mask_rcnn:MODEL",
     "unet": "models.segmentation.unet:MODEL",
     "deeplab": "models.segmentation.deeplab:MODEL",
     "dcgan": "models.generation.dcgan:MODEL",

@@ -84,6 +84,7 @@ def check(check_with, tiny_flags):
 FOR_CPUS = {
     "fsdd": ["--eval_batch_size=128"],
     "shapes": ["--eval_batch_size=128"],
+    "shapes_instances": ["--eval_batch_size=128"],
     "tinyshakespeare": ["--train_batch_size=16"],
 }
 

@@ -16,7 +16,7 @@ from tests.marks import slow
 
 _ALL = sorted((pathlib.Path(__file__).parents[1] / "configs").glob("*.cfg"))
 BERT = [path for path in _ALL if path.stem.startswith("bert_")]
-DETECTION = [path for path in _ALL if "retinanet" in path.stem]
+DETECTION = [path for path in _ALL if "retinanet" in path.stem or "rcnn" in path.stem]
 # Number of classes of each recipe of segmentation.
 MASKS = {"camvid_unet": 11, "cityscapes_deeplab_v3-8": 19}
 RATINGS = [path for path in _ALL if path.stem == "movielens_neumf"]
@@ -111,7 +111,7 @@ def test_a_recipe_of_a_language_model_is_built(path):
     assert sum(sizes) == (65 + 64) * 128 + 4 * layer + 256
 
 
-CLASSES = {"coco": 80, "bccd": 3, "shapes": 2}
+CLASSES = {"coco": 80, "bccd": 3, "shapes": 2, "coco_instances": 80, "shapes_instances": 2}
 
 
 @pytest.mark.parametrize(
@@ -131,12 +131,13 @@ def test_a_recipe_of_detection_is_built(path):
         "image": tf.compat.v1.placeholder(tf.uint8, size),
         "image_info": tf.compat.v1.placeholder(tf.float32, [size[0], 3]),
     }
-    outputs = forward.infer(model, features, params, training=True)
+    outputs = forward.infer(model, features, params, training=False)
     found = model.predictions(features, outputs, params)
     assert found["boxes"].shape.as_list() == [size[0], params["max_detections"], 4]
     if params["backbone"] == "resnet50":
         sizes = (variable.shape.num_elements() for variable in tf.compat.v1.trainable_variables())
-        assert sum(sizes) == _retinanet_r50(CLASSES[recipe.dataset])
+        expected = {"retinanet": _retinanet_r50, "mask_rcnn": _mask_rcnn_r50}[recipe.model]
+        assert sum(sizes) == expected(CLASSES[recipe.dataset])
 
 
 def _retinanet_r50(num_classes):
@@ -146,6 +147,17 @@ def _retinanet_r50(num_classes):
     pyramid = (512 + 1024 + 2048 + 3) * 256 + 5 * (convolution + norm)
     heads = 2 * 4 * (convolution + 5 * norm) + (9 * 256 + 1) * 9 * (num_classes + 4)
     return backbone + pyramid + heads
+
+
+def _mask_rcnn_r50(num_classes):
+    """Returns the parameters: backbone, pyramid, proposals, box head, mask head."""
+    convolution, norm = (9 * 256 + 1) * 256, 2 * 256
+    backbone = 25_557_032 - 2049 * 1000  # without the classifier
+    pyramid = (256 + 512 + 1024 + 2048 + 4) * 256 + 5 * (convolution + norm)
+    proposals = convolution + 257 * 3 * 5
+    box_head = (49 * 256 + 1 + 1025) * 1024 + 1025 * (1 + 5 * num_classes)
+    mask_head = 4 * convolution + (4 * 256 + 1) * 256 + 257 * num_classes
+    return backbone + pyramid + proposals + box_head + mask_head
 
 
 @pytest.mark.parametrize("name", ["camvid_unet", slow("cityscapes_deeplab_v3-8")])

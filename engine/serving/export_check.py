@@ -22,6 +22,8 @@ from input_fns.core import serving
 # different order, as with a different batch size, differ in the sixth digit. A number near 0, such
 # as a corner of a box at the edge of an image, is a difference of larger ones and has their errors.
 _TOLERANCE = 1e-5
+# For `Model.sensitive_predictions`: a hundred times the error of what they are computed from.
+_SENSITIVE_TOLERANCE = 1e-3
 # From here on numbers stand for "none", such as the score of a masked position.
 _NONE = 1e5
 # For the median example, if the Estimator runs on a TPU or GPU or in bfloat16, which round
@@ -83,12 +85,13 @@ def check(estimator, settings, checkpoint: str, path: str) -> Report:
     differences, problems = {}, []
     for name, answer in answers.items():
         first = {key: values[:count] for key, values in answer.items()}
-        difference, wrong = _compare(expected[name], first, exactly)
+        sensitive = settings.model.sensitive_predictions
+        difference, wrong = _compare(expected[name], first, exactly, sensitive)
         if name == serving.IMAGE_BYTES:
             # The outputs for rotated images and for the same images upright: two equal halves.
             halves = {key: np.split(values[count:], 2) for key, values in answer.items()}
             rotated, upright = ({key: half[i] for key, half in halves.items()} for i in range(2))
-            _, differing = _compare(upright, rotated, exactly)
+            _, differing = _compare(upright, rotated, exactly, sensitive)
             wrong += [f"for images with an EXIF orientation, {line}" for line in differing]
         differences[name] = difference
         problems += [f"signature {name}: {line}" for line in wrong]
@@ -123,11 +126,12 @@ def _differences(predicted, given):
         return np.where(predicted == given, 0.0, np.abs(predicted - given) / scale)
 
 
-def _compare(predictions, answer, exactly):
+def _compare(predictions, answer, exactly, sensitive=()):
     """Returns the largest difference between floats, and an error message per wrong output."""
     largest, problems = 0.0, []
-    tolerance = _TOLERANCE if exactly else _LOOSE_TOLERANCE
     for name in sorted(predictions.keys() & answer.keys()):
+        tolerance = _SENSITIVE_TOLERANCE if name in sensitive else _TOLERANCE
+        tolerance = tolerance if exactly else _LOOSE_TOLERANCE
         predicted, given = predictions[name], answer[name]
         if predicted.shape != given.shape:
             problems.append(f"{name} has the shape {given.shape}, not {predicted.shape}")

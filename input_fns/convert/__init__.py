@@ -94,12 +94,12 @@ SOURCES = {
     "voc": _source(
         "image.voc",
         f"max_boxes box_origin xml_folder encoding {_MASKS} {_ANNOTATED}",
-        tasks=ANNOTATION_TASKS,
+        tasks=ANNOTATION_TASKS[:2],
     ),
     "image_masks": _source(
         "image.image_masks",
         f"{_MASKS} image_suffix mask_suffix {_ANNOTATED}",
-        tasks=ANNOTATION_TASKS[1:],
+        tasks=ANNOTATION_TASKS[1:2],
     ),
     "parallel_text": _source(
         "text.parallel_text",
@@ -175,7 +175,7 @@ SOURCES = {
         "truncate subwords "
         f"{_PIXELS}",
         needs="",
-        tasks=("classification", "multilabel", "regression", *ANNOTATION_TASKS),
+        tasks=("classification", "multilabel", "regression", *ANNOTATION_TASKS[:2]),
         in_parts=True,
         **_IN_ORDER,
     ),

@@ -185,10 +185,11 @@ _SOURCE_FLAGS = {
 }
 _RUN_FLAGS = ("dataset", "shards", "overwrite", "workers", "runner", "beam_options")
 _CONVERT_FLAGS = sorted({*_SOURCE_FLAGS, *_RUN_FLAGS})
-# Flags of a source with several tasks that one of them reads.
-_TASK_OF_FLAG = {
-    **dict.fromkeys(("max_boxes", "box_origin", "xml_folder"), "detection"),
-    **dict.fromkeys(("mask_folder", "mask_values", "ignored"), "segmentation"),
+# Flags of a source with several tasks that some of them read.
+_TASKS_OF_FLAG = {
+    "max_boxes": ("detection", "instance_segmentation"),
+    **dict.fromkeys(("box_origin", "xml_folder"), ("detection",)),
+    **dict.fromkeys(("mask_folder", "mask_values", "ignored"), ("segmentation",)),
 }
 
 
@@ -253,9 +254,9 @@ def _flag_without_effect(values, source):
         return "--class_names has no effect with --task=regression"
     if task != "multilabel" and FLAGS["label_separator"].present:
         return f"--label_separator has no effect with --task={task}, only with --task=multilabel"
-    for name, its_task in _TASK_OF_FLAG.items():
-        if FLAGS[name].present and task in ANNOTATION_TASKS and task != its_task:
-            return f"--{name} has no effect with --task={task}, only with --task={its_task}"
+    for name, its_tasks in _TASKS_OF_FLAG.items():
+        if FLAGS[name].present and task in ANNOTATION_TASKS and task not in its_tasks:
+            return f"--{name} has no effect with --task={task}, only with --task={its_tasks[0]}"
     return ""
 
 

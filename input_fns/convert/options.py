@@ -113,8 +113,9 @@ class Options:
         "What the labels of tables are: one class for each row (classification), any number of "
         "classes (multilabel), probabilities of the classes (soft_labels) or numbers (regression); "
         "whether an image of image_folder may be in several folders (multilabel); "
-        "whether coco and voc have boxes (detection, the default) or masks; the kind of tfds, if "
-        "its features fit several.",
+        "whether coco and voc have boxes (detection, the default) or masks (segmentation), or coco "
+        "both, a mask of each object (instance_segmentation); the kind of tfds, if its features "
+        "fit several.",
         "classification",
         one_of=(*TARGETS, *ANNOTATION_TASKS),
     )

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from common import names
-from common.constants import ANNOTATION_TASKS, IGNORED_CLASS
+from common import instance_masks, names
+from common.constants import ANNOTATION_TASKS, IGNORED_CLASS, INSTANCES
 from input_fns import DataError, kinds
 from input_fns.core.dataset_parts import Feature, listed
 from input_fns.core.json_fields import (
@@ -27,6 +27,10 @@ from input_fns.core.json_fields import (
 from input_fns.kinds import Kind
 
 _MAX_BOXES = 100  # of synthetic images; those of COCO have up to 93
+# Height and width of stored masks of objects, whatever the size of the box: 4 times those of the
+# masks that Mask R-CNN predicts.
+MASK_SIZE = 112
+_MAX_OUTLINES = 2**18  # bytes of an image's exact masks, as text of COCO's run lengths
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +51,7 @@ class AnnotationsSplit:
 
     def describe(self, task: str) -> str:
         """Returns one line about the split."""
-        what = "boxes" if task == "detection" else "pixels"
+        what = "pixels" if task == "segmentation" else "boxes"
         return (
             f"{self.num_images} images, {sum(self.counts)} {what}"
             f"{listed(self.corrected, 'corrected')}{listed(self.left_out)}"
@@ -59,7 +63,8 @@ class Annotations(Kind):
     """Boxes or masks of images.
 
     Detection has the labels "boxes", "classes", "is_crowd", "areas" and "image_id", segmentation
-    the label "mask"; see `detection_pipeline` and `segmentation_pipeline`.
+    the label "mask", instance segmentation those of detection, "masks" and "outlines"; see
+    `detection_pipeline`, `segmentation_pipeline` and `instance_pipeline`.
 
     Attributes:
       task: one of `common.constants.ANNOTATION_TASKS`.
@@ -85,6 +90,11 @@ class Annotations(Kind):
         """Number of classes."""
         return len(self.class_names)
 
+    @property
+    def has_boxes(self) -> bool:
+        """Whether the labels are boxes, not a mask."""
+        return self.task != "segmentation"
+
     def validate(self, where):
         """Raises DataError if its fields, of `where` in dataset.json, contradict each other."""
         wrong = names.find_class_name_problem(self.class_names)
@@ -106,10 +116,10 @@ class Annotations(Kind):
             raise DataError(
                 "features.image is not uint8 [height, width, channels], as annotations needs"
             )
-        if self.task == "segmentation":
-            self._check_mask(data)
-        else:
+        if self.has_boxes:
             self._check_boxes(data)
+        else:
+            self._check_mask(data)
         for name, split in self.splits.items():
             count = data.splits[name].num_examples
             if split.num_images != count:
@@ -147,11 +157,11 @@ class Annotations(Kind):
 
     def _check_boxes(self, data):
         found = {name: data.features[name] for name in data.labels}
-        needed = _box_labels(self.max_boxes)
+        needed = box_labels(self.task, self.max_boxes)
         if not self.max_boxes or found != needed:
             raise DataError(
-                f"the labels of annotations.task detection must be {', '.join(needed)}, raw, with "
-                "annotations.max_boxes rows of boxes"
+                f"the labels of annotations.task {self.task} must be {', '.join(needed)}, as "
+                "prepare_data.py stores them, with annotations.max_boxes rows of boxes"
             )
 
     def all_class_names(self, data):
@@ -162,9 +172,11 @@ class Annotations(Kind):
         """Returns the pipeline of the task."""
         from input_fns.image import augment
         from input_fns.image.detection_pipeline import DetectionPipeline
+        from input_fns.image.instance_pipeline import InstancePipeline
         from input_fns.image.segmentation_pipeline import SegmentationPipeline
 
-        make = DetectionPipeline if self.task == "detection" else SegmentationPipeline
+        pipelines = (DetectionPipeline, SegmentationPipeline, InstancePipeline)
+        make = dict(zip(ANNOTATION_TASKS, pipelines))[self.task]
         return make(data, options.image_size, augment.parse(options.augment), options.cache)
 
     def side_files(self, data, split_names):
@@ -186,7 +198,7 @@ class Annotations(Kind):
         """Returns some images with their annotations."""
         from input_fns.image import contact_sheet
 
-        what = "boxes" if self.task == "detection" else "masks"
+        what = "boxes" if self.has_boxes else "masks"
         return f"images with their {what}", contact_sheet.of_annotations(data)
 
     def count_anomalies(self, data):
@@ -200,17 +212,17 @@ class Annotations(Kind):
         from input_fns.image import annotation_anomalies
 
         yield from Kind.anomalies(self, sample)
-        is_detection = self.task == "detection"
-        check = annotation_anomalies.of_boxes if is_detection else annotation_anomalies.of_masks
+        has_boxes = self.has_boxes
+        check = annotation_anomalies.of_boxes if has_boxes else annotation_anomalies.of_masks
         yield from check(sample)
 
     @classmethod
     def synthetic(cls, shapes):
         """Returns RGB images with 100 boxes each, or with masks."""
-        max_boxes = _MAX_BOXES if shapes.task == "detection" else 0
+        max_boxes = 0 if shapes.task == "segmentation" else _MAX_BOXES
         labels = {"mask": Feature("raw", "uint8", (*shapes.image_size, 1))}
         if max_boxes:
-            labels = _box_labels(max_boxes)
+            labels = box_labels(shapes.task, max_boxes)
         kind = cls(shapes.task, kinds.class_names(shapes.classes), max_boxes, {})
         image = Feature("raw", "uint8", (*shapes.image_size, 3))
         return kinds.synthetic_dataset({"image": image, **labels}, labels=tuple(labels), kind=kind)
@@ -220,18 +232,22 @@ class Annotations(Kind):
         random, image = np.random.default_rng(seed), pipeline.features["image"]
         features = {"image": random.integers(0, 256, [size, *image.shape], np.uint8)}
         height, width = image.shape[:2]
-        if self.task == "segmentation":
+        if not self.has_boxes:
             mask = random.integers(0, self.num_classes, [size, height, width], np.uint8)
             return features, {"mask": mask}
         features["image_info"] = np.tile(np.float32([height, width, 1]), [size, 1])
         rows = [size, self.max_boxes]
         low, sides = random.uniform(size=[2, *rows, 2]) * 0.5
         corners = np.concatenate([low, low + sides], axis=-1)
-        return features, {
+        labels = {
             "boxes": (corners * [height, width, height, width]).astype(np.float32),
             "classes": random.integers(0, self.num_classes, rows, np.int32),
             "is_crowd": np.zeros(rows, np.int32),
         }
+        if self.task == INSTANCES:
+            labels["mask_frames"] = labels["boxes"]
+            labels["masks"] = np.ones([*rows, MASK_SIZE, MASK_SIZE], np.uint8)
+        return features, labels
 
     def random_training_examples(self, pipeline, size, seed):
         """Returns images; a mosaic has the boxes of four."""
@@ -244,26 +260,71 @@ class Annotations(Kind):
         """Yields batches as `DetectionPipeline.host_examples`, with numbers of the images."""
         first = 0
         for features, labels in batches:
-            if self.task == "segmentation":
+            if not self.has_boxes:
                 yield features, labels
                 continue
             image_id = np.arange(first, first + len(labels["boxes"]))
             first += len(image_id)
             areas = np.prod(labels["boxes"][..., 2:] - labels["boxes"][..., :2], axis=-1)
-            yield {"image_id": image_id}, {**labels, "areas": areas, "image_id": image_id}
+            stored = {**labels, "areas": areas, "image_id": image_id}
+            if self.task == INSTANCES:
+                size = features["image"].shape[1:3]
+                outlines = [_rectangles(boxes, size) for boxes in labels["boxes"]]
+                stored["outlines"] = np.array(outlines, object)
+            yield {"image_id": image_id}, stored
 
 
-def _box_labels(max_boxes: int) -> dict[str, Feature]:
-    return {
+def _rectangles(boxes, size):
+    """Returns `outlines` of objects that fill their boxes, `[n, 4]`, in an image of `size`."""
+    full = np.ones([2, 2])
+    rles = [instance_masks.to_rle(instance_masks.paste(full, box, size)) for box in boxes]
+    return pack_outlines(size, [rle["counts"] for rle in rles])
+
+
+def pack_outlines(size, counts) -> bytes:
+    """Returns the exact masks of an image as text: a line with its size, then a line per object.
+
+    Args:
+      size: height and width of the image.
+      counts: COCO's compressed run lengths of each object, text.
+
+    Raises:
+      ValueError: they are too long to be stored.
+    """
+    found = "\n".join([f"{size[0]} {size[1]}", *counts]).encode()
+    if len(found) > _MAX_OUTLINES:
+        raise ValueError(f"its masks have {len(found)} bytes of run lengths, above {_MAX_OUTLINES}")
+    return found
+
+
+def unpack_outlines(outlines: bytes) -> list[dict[str, Any]]:
+    """Returns COCO's run lengths, `{"size", "counts"}`, of each object of `pack_outlines`."""
+    first, *counts = outlines.decode().split("\n")
+    return [{"size": [int(side) for side in first.split()], "counts": each} for each in counts]
+
+
+def box_labels(task: str, max_boxes: int) -> dict[str, Feature]:
+    """Returns the labels of images with boxes, in the order of dataset.json.
+
+    Args:
+      task: "detection" or "instance_segmentation". Of this, "masks" are the bits of each object's
+        mask in its box, and "outlines" the exact masks in the image, see `pack_outlines`.
+      max_boxes: rows of boxes.
+    """
+    found = {
         "boxes": Feature("raw", "float32", (max_boxes, 4)),
         "classes": Feature("raw", "int32", (max_boxes,)),
         "is_crowd": Feature("raw", "uint8", (max_boxes,)),
         "areas": Feature("raw", "float32", (max_boxes,)),
         "image_id": Feature("raw", "int64", ()),
     }
+    if task == INSTANCES:
+        found["masks"] = Feature("unpadded", "uint8", (max_boxes, MASK_SIZE, MASK_SIZE // 8))
+        found["outlines"] = Feature("unpadded", "uint8", (_MAX_OUTLINES,))
+    return found
 
 
-BOX_LABELS = tuple(_box_labels(0))  # names, in the order of dataset.json
+BOX_LABELS = tuple(box_labels("detection", 0))  # names, in the order of dataset.json
 
 
 def _read_ids(value: Any, where: str) -> tuple[int | str, ...]:

@@ -13,13 +13,13 @@ from input_fns.dataset_info import DatasetInfo
 
 def of_counts(data: DatasetInfo) -> Iterator[Anomaly]:
     """Yields anomalies of the boxes or pixels of each split, which dataset.json counts."""
-    is_detection = data.kind.task == "detection"
+    has_boxes = data.kind.has_boxes
     stored = sum(sum(found.counts) for found in data.kind.splits.values())
     for reason, count in data.left_out.counts.items():
-        if is_detection and reason.startswith("annotations ") and count > MANY * (stored + count):
+        if has_boxes and reason.startswith("annotations ") and count > MANY * (stored + count):
             yield Anomaly(f"{count} {reason} are left out, {stored} boxes are stored")
     for split, found in data.kind.splits.items():
-        yield from (_of_boxes if is_detection else _of_pixels)(data, split, found)
+        yield from (_of_boxes if has_boxes else _of_pixels)(data, split, found)
 
 
 def _of_boxes(data, split, found):

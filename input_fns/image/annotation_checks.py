@@ -70,7 +70,7 @@ class Statistics:
         """Returns what is wrong with the `facts` of one example; None if nothing is."""
         annotations = self._annotations
         height, width = example["size"].tolist()
-        if annotations.task == "segmentation":
+        if not annotations.has_boxes:
             mask_height, mask_width = example["mask_size"].tolist()
             if (mask_height, mask_width) != (height, width):
                 return (
@@ -120,7 +120,7 @@ class Statistics:
             if problem:
                 raise ValueError(problem)
             self._sizes.append(example["size"])
-            if self._annotations.task == "segmentation":
+            if not self._annotations.has_boxes:
                 self._pixels += example["mask_counts"]
                 self._images_with += example["mask_counts"] > 0
                 continue
@@ -134,7 +134,7 @@ class Statistics:
     def counts(self) -> tuple[int, ...]:
         """Boxes or pixels of each class."""
         number = self._annotations.num_classes
-        if self._annotations.task == "segmentation":
+        if not self._annotations.has_boxes:
             return tuple(self._pixels[:number].tolist())
         labels = np.concatenate([np.zeros([0], np.int32), *self._labels])
         return tuple(np.bincount(labels, minlength=number).tolist())
@@ -151,7 +151,7 @@ class Statistics:
             )
         ]
         found = [f"  images: {', '.join(sides)}"]
-        if self._annotations.task == "segmentation":
+        if not self._annotations.has_boxes:
             return found + self._lines_of_masks()
         return found + self._lines_of_boxes()
 

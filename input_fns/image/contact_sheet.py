@@ -116,7 +116,7 @@ def of_annotations(data: DatasetInfo) -> bytes:
             drawn.append(draw_boxes(resized, boxes, example["classes"], class_names))
     rows = [drawn[i : i + _ACROSS] for i in range(0, len(drawn), _ACROSS)]
     legend = [(class_names[i], color_of(i)) for i in range(min(len(class_names), _MAX_ROWS))]
-    if data.kind.task == "segmentation":
+    if not data.kind.has_boxes:
         legend.append(("ignored", (255, 255, 255)))
     heights = [max(image.height for image in row) + _MARGIN for row in rows]
     height = max(sum(heights), len(legend) * _LEGEND) + _MARGIN

@@ -81,8 +81,24 @@ class DetectionPipeline(AnnotatedPipeline):
             "boxes": example["boxes"],
             "classes": tf.where(example["valid"], labels["classes"], _PADDING),
             "is_crowd": tf.where(example["valid"], tf.cast(labels["is_crowd"], tf.int32), 0),
+            **self.kept_labels(labels, where),
         }
         return features, kept
+
+    def kept_labels(self, labels, where):
+        """Returns more labels of one example for the model, `{name: [n, ...]}`.
+
+        Args:
+          labels: as stored.
+          where: `placement.Placement` of its image.
+        """
+        del labels, where
+        return {}
+
+    def moved_labels(self, labels):
+        """Returns more regions of a batch that augmentation moves; see `Augmentation.apply`."""
+        del labels
+        return {}
 
     @no_autograph
     def batch_transform(self, features, labels, random):
@@ -90,10 +106,12 @@ class DetectionPipeline(AnnotatedPipeline):
         if random is None:
             return features, labels
         valid = tf.not_equal(labels["classes"], _PADDING)
-        example = {"image": features["image"], "boxes": labels["boxes"], "valid": valid}
+        moved = self.moved_labels(labels)
+        example = {"image": features["image"], "boxes": labels["boxes"], "valid": valid, **moved}
         done = self.augmentation.apply(example, random)
+        moved = {name: done[name] for name in moved}
         image, rows, valid = self.augmentation.combine(
-            done["image"], {**labels, "boxes": done["boxes"]}, done["valid"], random
+            done["image"], {**labels, **moved, "boxes": done["boxes"]}, done["valid"], random
         )
         classes = tf.where(valid, rows["classes"], _PADDING)
         is_crowd = tf.where(valid, rows["is_crowd"], 0)

@@ -75,7 +75,7 @@ def assign(anchors, labels, params) -> Targets:
 
     columns = [tf.where(is_box, classes, -1), best_anchor]
     rows = tf.concat([boxes, tf.cast(tf.stack(columns, -1), tf.float32)], axis=-1)
-    rows = _select(rows, matched)  # [batch, n, 6]
+    rows = select(rows, matched)  # [batch, n, 6]
     matched_boxes = rows[..., :4]
     matched_classes, anchor_of_box = tf.unstack(tf.cast(rows[..., 4:], tf.int32), axis=-1)
     # Computed again for the matched boxes: a maximum would be another pass over all pairs.
@@ -97,8 +97,8 @@ def _matched_iou(boxes, others):
     return box_ops.iou(boxes[..., tf.newaxis, :], others[..., tf.newaxis, :])[..., 0, 0]
 
 
-def _select(rows, index):
-    """Returns the rows of float32 `[batch, m, k]` at `index` `[batch, n]`: `[batch, n, k]`."""
+def select(rows, index):
+    """Returns the rows of float32 `[batch, m, k]` at int32 `[batch, n]`: `[batch, n, k]`."""
     if not device.is_tpu():
         return tf.gather(rows, index, batch_dims=1)
     # A gather on a TPU reads row by row. A product with one-hot vectors is exact if each factor is
@@ -118,3 +118,35 @@ def _first_bits(x):
     # Bits, because XLA may leave out a cast to bfloat16 and back.
     bits = tf.bitwise.bitwise_and(tf.bitcast(x, tf.int32), tf.constant(-(2**16), tf.int32))
     return tf.bitcast(bits, tf.float32)
+
+
+def match(proposals, labels, min_iou, crowd_overlap):
+    """Matches each proposal of a two-stage detector with the box of the largest IoU.
+
+    Args:
+      proposals: float32 `[batch, n, 4]`; those without an area are padding.
+      labels: see `assign`.
+      min_iou: a proposal with a smaller IoU is background.
+      crowd_overlap: background with this part of its area inside a crowd is ignored.
+
+    Returns:
+      `Targets` of the proposals, with padding as `IGNORED`, and the row of each one's box in
+      `labels`, int32 `[batch, n]`.
+    """
+    boxes, classes = labels["boxes"], labels["classes"]
+    is_real, is_crowd = classes >= 0, labels["is_crowd"] > 0
+    is_box = is_real & ~is_crowd
+    overlap = box_ops.iou(boxes, proposals)  # [batch, m, n]
+    overlap = tf.where(is_box[..., tf.newaxis], overlap, -1.0)
+    matched = tf.argmax(overlap, axis=1, output_type=tf.int32)
+    columns = tf.cast(tf.where(is_box, classes, BACKGROUND), tf.float32)[..., tf.newaxis]
+    rows = select(tf.concat([boxes, columns], axis=-1), matched)  # [batch, n, 5]
+
+    area = box_ops.area(proposals)
+    in_crowd = box_ops.intersection(boxes, proposals)
+    in_crowd = tf.where((is_real & is_crowd)[..., tf.newaxis], in_crowd, 0.0)
+    is_ignored = (area <= 0) | (tf.reduce_max(in_crowd, axis=1) >= crowd_overlap * area)
+    is_positive = (tf.reduce_max(overlap, axis=1) >= min_iou) & (area > 0)
+    rest = tf.where(is_ignored, IGNORED, BACKGROUND)
+    found = tf.where(is_positive, tf.cast(rows[..., 4], tf.int32), rest)
+    return Targets(classes=found, boxes=rows[..., :4]), matched

@@ -62,7 +62,7 @@ class CocoMetric:
         self._images: list[dict[str, Any]] = []
         self._truth: list[dict[str, Any]] = []
         self._results: list[dict[str, Any]] = []
-        self._evaluated: Any = None
+        self._evaluated: dict[str, Any] = {}  # {"bbox" or "segm": COCOeval}
         self._examples = report.Examples(self._class_names)
 
     def update(self, features, labels, predictions):
@@ -75,14 +75,15 @@ class CocoMetric:
             `[n, m]`, `image_id`, int64 `[n]`.
           predictions: see `nms.detect`.
         """
-        self._evaluated = None
+        self._evaluated = {}
         images = features.get("image")
         for i, number in enumerate(np.asarray(labels["image_id"]).tolist()):
             is_box = labels["classes"][i] >= 0
             truth = {name: labels[name][i][is_box] for name in ("boxes", "classes", "is_crowd")}
             count = int(predictions["num_detections"][i])
             found = {name: predictions[name][i][:count] for name in ("boxes", "scores", "classes")}
-            self._images.append({"id": number})
+            size = self._add_masks(i, labels, predictions, is_box, truth, found)
+            self._images.append({"id": number, **size})
             self._add_truth(number, truth, labels["areas"][i][is_box])
             self._add_results(number, found)
             self._examples.add(number, None if images is None else images[i], truth, found)
@@ -143,9 +144,15 @@ class CocoMetric:
         del evaluation
         return report.table(self.per_class())
 
+    def _add_masks(self, i, labels, predictions, is_box, truth, found):
+        """Adds "masks" of image `i`, RLE, to the truth and what is found; returns its size."""
+        del i, labels, predictions, is_box, truth, found
+        return {}
+
     def _add_truth(self, number, truth, areas):
-        for box, label, crowd, area in zip(
-            _corners_to_sizes(truth["boxes"]), truth["classes"], truth["is_crowd"], areas
+        masks = _masks(truth)
+        for box, label, crowd, area, mask in zip(
+            _corners_to_sizes(truth["boxes"]), truth["classes"], truth["is_crowd"], areas, masks
         ):
             self._truth.append(
                 {
@@ -155,12 +162,14 @@ class CocoMetric:
                     "bbox": box,
                     "area": float(area),
                     "iscrowd": int(crowd),
+                    **mask,
                 }
             )
 
     def _add_results(self, number, found):
-        for box, score, label in zip(
-            _corners_to_sizes(found["boxes"]), found["scores"].tolist(), found["classes"]
+        masks = _masks(found)
+        for box, score, label, mask in zip(
+            _corners_to_sizes(found["boxes"]), found["scores"].tolist(), found["classes"], masks
         ):
             self._results.append(
                 {
@@ -168,6 +177,7 @@ class CocoMetric:
                     "category_id": self._categories[label],
                     "bbox": box,
                     "score": score,
+                    **mask,
                 }
             )
 
@@ -176,28 +186,33 @@ class CocoMetric:
         precision = self._evaluate().eval["precision"][..., _ALL_AREAS, _MAX_DETECTIONS]
         return np.moveaxis(precision, 2, 0)
 
-    def _evaluate(self):
-        """Returns the accumulated COCOeval, computed once."""
-        if self._evaluated is None:
+    def _detections(self, iou_type):
+        """Returns the results as pycocotools' annotations, with the area that their size is of."""
+        del iou_type
+        return [
+            {**one, "id": i, "area": one["bbox"][2] * one["bbox"][3], "iscrowd": 0}
+            for i, one in enumerate(self._results, start=1)
+        ]
+
+    def _evaluate(self, iou_type="bbox"):
+        """Returns the accumulated COCOeval of boxes ("bbox") or masks ("segm"), computed once."""
+        if iou_type not in self._evaluated:
             coco, cocoeval = _import_pycocotools()
             categories = [
                 {"id": number, "name": name}
                 for number, name in zip(self._categories, self._class_names)
             ]
-            detections = [
-                {**one, "id": i, "area": one["bbox"][2] * one["bbox"][3], "iscrowd": 0}
-                for i, one in enumerate(self._results, start=1)
-            ]
             with contextlib.redirect_stdout(io.StringIO()):  # it prints tables
                 sides = [
                     _indexed(coco.COCO(), self._images, categories, annotations)
-                    for annotations in (self._truth, detections)
+                    for annotations in (self._truth, self._detections(iou_type))
                 ]
-                self._evaluated = cocoeval.COCOeval(*sides, "bbox")
-                self._evaluated.evaluate()
-                self._evaluated.accumulate()
-                self._evaluated.summarize()
-        return self._evaluated
+                found = cocoeval.COCOeval(*sides, iou_type)
+                found.evaluate()
+                found.accumulate()
+                found.summarize()
+            self._evaluated[iou_type] = found
+        return self._evaluated[iou_type]
 
 
 def _read_image_ids(data):
@@ -230,6 +245,13 @@ def _corners_to_sizes(boxes: np.ndarray) -> list[Sequence[float]]:
     """Returns `[x, y, width, height]` of boxes `[n, 4]`, `(y0, x0, y1, x1)`."""
     y0, x0, y1, x1 = np.asarray(boxes, np.float64).T
     return np.stack([x0, y0, x1 - x0, y1 - y0], axis=-1).tolist()
+
+
+def _masks(boxes):
+    """Returns `{"segmentation": RLE}` of each box of an image, or `{}` without masks."""
+    if "masks" not in boxes:
+        return [{}] * len(boxes["boxes"])
+    return [{"segmentation": rle} for rle in boxes["masks"]]
 
 
 def _mean(precision):

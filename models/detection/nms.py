@@ -55,12 +55,33 @@ def detect(anchors, class_logits, box_codes, image_info, params):
       "num_detections": int32 [batch]}` with d of `max_detections`: boxes `(y0, x0, y1, x1)` in
       pixels of the original image, best score first; 0 from `num_detections` on.
     """
-    logits, anchor_index, classes = _best_pairs(class_logits, params["nms_candidates"])
+    logits, anchor_index, classes = best_pairs(class_logits, params["nms_candidates"])
     codes = tf.gather(box_codes, anchor_index, batch_dims=1)
     boxes = box_ops.decode(codes, tf.gather(anchors, anchor_index))
+    boxes = to_original(boxes, image_info)
+    return choose(boxes, tf.sigmoid(logits), classes, params)
+
+
+def to_original(boxes, image_info):
+    """Returns boxes `[batch, n, 4]` in pixels of the original images, clipped to them.
+
+    Args:
+      boxes: float32 `[batch, n, 4]` in pixels of the images of the model.
+      image_info: see `detect`.
+    """
     height, width, scale = tf.unstack(image_info, axis=-1)
-    boxes = box_ops.clip(boxes / scale[:, tf.newaxis, tf.newaxis], height, width)
-    scores = tf.sigmoid(logits)
+    return box_ops.clip(boxes / scale[:, tf.newaxis, tf.newaxis], height, width)
+
+
+def choose(boxes, scores, classes, params):
+    """Returns the detections among candidates, in the form of `detect`.
+
+    Args:
+      boxes: float32 `[batch, k, 4]`, best score first. Those without an area are none.
+      scores: float32 `[batch, k]`.
+      classes: int32 `[batch, k]`.
+      params: see `default_params`.
+    """
     # A box in the padding of the image has no area.
     is_valid = (scores > params["score_threshold"]) & (box_ops.area(boxes) > 0)
     groups = tf.zeros_like(classes) if params["nms_class_agnostic"] else classes
@@ -109,8 +130,13 @@ def suppress(boxes, groups, is_valid, iou_threshold):
     return kept > 0.5
 
 
-def _best_pairs(class_logits, count):
-    """Returns the largest logits `[batch, k]`, and the anchor and the class of each, int32."""
+def best_pairs(class_logits, count):
+    """Returns the largest logits `[batch, k]`, and the anchor and the class of each, int32.
+
+    Args:
+      class_logits: float32 `[batch, n, num_classes]`.
+      count: k, if there are as many pairs.
+    """
     num_anchors, num_classes = class_logits.shape.as_list()[1:]
     # The best pairs are among the anchors with the best classes: two small sorts, not a large one.
     num_best = min(count, num_anchors)

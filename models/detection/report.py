@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw
 
+from common import instance_masks
+
 _NUM_EXAMPLES = 8  # pairs of pictures of an image
 _SIDE = 360  # pixels: the longest side of a picture
 _LINE, _MARGIN = 14, 4  # pixels
@@ -38,7 +40,8 @@ class Examples:
           number: its id.
           image: encoded file, or uint8 `[height, width, 1 or 3]`; None draws nothing.
           truth: `boxes`, `classes`, `is_crowd`, `[m, ...]`.
-          found: `boxes`, `scores`, `classes`, `[d, ...]`, best score first.
+          found: `boxes`, `scores`, `classes`, `[d, ...]`, best score first. Both may have `masks`,
+            COCO's run lengths of each object, object `[n]`.
         """
         if image is None:
             return
@@ -93,7 +96,8 @@ class Examples:
         for i, (title, boxes, texts) in enumerate(sides):
             left = i * (_SIDE + _MARGIN)
             ImageDraw.Draw(pair).text((left, 0), title, "black")
-            drawn = draw_boxes(picture, boxes["boxes"] * scale, boxes["classes"], texts)
+            covered = draw_masks(picture, boxes.get("masks", ()), boxes["classes"])
+            drawn = draw_boxes(covered, boxes["boxes"] * scale, boxes["classes"], texts)
             pair.paste(drawn, (left, _LINE))
         return pair
 
@@ -137,6 +141,22 @@ def draw_boxes(picture: Image.Image, boxes, classes, texts) -> Image.Image:
         canvas.rectangle(place, fill=color)
         canvas.text(place[:2], text, "black", anchor="la")
     return drawn
+
+
+def draw_masks(picture: Image.Image, masks, classes) -> Image.Image:
+    """Returns an RGB picture, half covered by the colors of masks.
+
+    Args:
+      picture: of any size; the masks are scaled to it.
+      masks: COCO's run lengths, `{"size", "counts"}`, of each object.
+      classes: class of each object.
+    """
+    for rle, label in zip(masks, classes):
+        pixels = instance_masks.from_rle(rle).astype(np.uint8) * 128
+        mask = Image.fromarray(pixels).resize(picture.size)
+        color = Image.new("RGB", picture.size, class_color(int(label)))
+        picture = Image.composite(color, picture, mask)
+    return picture
 
 
 def class_color(number: int) -> tuple[int, int, int]:

@@ -48,6 +48,16 @@ def inference(features, params, training):
     Returns:
       See `fpn.heads`; of `params["precision"]`.
     """
+    maps = backbone_maps(features, params, training)
+    return fpn.heads(fpn.pyramid(maps, params, training), params, training)
+
+
+def backbone_maps(features, params, training):
+    """Returns the maps of the backbone that the pyramid is computed from; see `inference`.
+
+    Raises:
+      ModelError: the sides of the image do not fit the backbone.
+    """
     levels = range(params["min_level"], min(params["max_level"], 5) + 1)
     maps = backbones.feature_maps(features, params, training, levels)
     size = features["image"].shape.as_list()[1:3]
@@ -58,7 +68,7 @@ def inference(features, params, training):
                 f"image_size={size[0]}x{size[1]} does not fit backbone={params['backbone']}: "
                 "its sides must be multiples of 32"
             )
-    return fpn.heads(fpn.pyramid(maps, params, training), params, training)
+    return maps
 
 
 def detection_losses(features, labels, outputs, params):

@@ -104,3 +104,16 @@ def huber(errors, delta):
     size = tf.abs(errors)
     quadratic = tf.minimum(size, delta)
     return quadratic * (size - quadratic / 2)
+
+
+def smooth_l1(errors, beta):
+    """Smooth L1 loss (Girshick 2015, arXiv:1504.08083): the absolute error, quadratic below `beta`.
+
+    Args:
+      errors: float32 `[...]`.
+      beta: where the loss becomes linear, with a slope of 1.
+
+    Returns:
+      float32 `[...]`.
+    """
+    return huber(errors, beta) / beta

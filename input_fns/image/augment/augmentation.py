@@ -222,7 +222,9 @@ class Augmentation:
         Args:
           examples: `"image"`, uint8 `[batch, height, width, channels]` of static size; optionally
             `"mask"`, uint8 `[batch, height, width]`; `"boxes"`, float32 `[batch, n, 4]`, y0, x0,
-            y1, x1 in pixels; `"valid"`, bool `[batch, n]`. Others are returned unchanged.
+            y1, x1 in pixels; `"valid"`, bool `[batch, n]`; `"masks"`, `[batch, n, m, m]`, and
+            `"mask_frames"`, float32 `[batch, n, 4]`, which are moved along the axes only, and not
+            clipped. Others are returned unchanged.
           numbers: float32 `[batch, numbers]` of `draw`.
 
         Returns:
@@ -309,7 +311,8 @@ def _move(images, matrices, only_flip):
 
 def _regions(examples):
     """Returns the mask and the boxes, with the visible fraction of each box."""
-    regions = {name: examples[name] for name in ("mask", "boxes") if name in examples}
+    names = ("mask", "boxes", "masks", "mask_frames")
+    regions = {name: examples[name] for name in names if name in examples}
     if "boxes" in regions:
         valid = examples.get("valid", tf.ones(tf.shape(regions["boxes"])[:-1], tf.bool))
         regions["visible"] = tf.cast(valid, tf.float32)

@@ -143,26 +143,36 @@ def move_regions(regions, matrices, new_size):
     if "boxes" in regions:
         moved["boxes"], visible = _move_boxes(regions["boxes"], matrices, new_size)
         moved["visible"] = regions["visible"] * visible
+    if "mask_frames" in regions:
+        low, high = _moved_corners(regions["mask_frames"], matrices)
+        moved["mask_frames"] = tf.concat([low[..., ::-1], high[..., ::-1]], axis=-1)
+        is_mirrored = (matrices[:, 0, 0] < 0)[:, tf.newaxis, tf.newaxis, tf.newaxis]
+        masks = regions["masks"]
+        moved["masks"] = tf.where(is_mirrored, masks[..., ::-1], masks)
     return moved
 
 
 def _move_boxes(boxes, matrices, new_size):
     """Returns boxes `[batch, n, 4]` and the fraction of their areas inside, `[batch, n]`."""
+    low, high = _moved_corners(boxes, matrices)
+    limit = tf.constant(new_size[::-1], tf.float32)
+    inside_low, inside_high = tf.clip_by_value(low, 0.0, limit), tf.clip_by_value(high, 0.0, limit)
+    area = tf.reduce_prod(high - low, axis=-1)
+    inside = tf.reduce_prod(inside_high - inside_low, axis=-1)
+    # From x, y to y, x.
+    clipped = tf.concat([inside_low[..., ::-1], inside_high[..., ::-1]], axis=-1)
+    return clipped, tf.math.divide_no_nan(inside, area)
+
+
+def _moved_corners(boxes, matrices):
+    """Returns the lowest and highest x, y of moved boxes, `[batch, n, 2]` each, not clipped."""
     y0, x0, y1, x1 = tf.unstack(boxes, axis=-1)
     ones = tf.ones_like(y0)
     corners = [(x0, y0), (x1, y0), (x0, y1), (x1, y1)]
     # Edges are half a pixel off the centers, which the matrices map.
     points = tf.stack([tf.stack([x - 0.5, y - 0.5, ones], -1) for x, y in corners], axis=2)
     moved = tf.einsum("bij,bnkj->bnki", tf.linalg.inv(matrices), points) + 0.5
-    low, high = tf.reduce_min(moved, axis=2), tf.reduce_max(moved, axis=2)
-    limit = tf.constant(new_size[::-1], tf.float32)
-    inside_low = tf.clip_by_value(low[..., :2], 0.0, limit)
-    inside_high = tf.clip_by_value(high[..., :2], 0.0, limit)
-    area = tf.reduce_prod(high[..., :2] - low[..., :2], axis=-1)
-    inside = tf.reduce_prod(inside_high - inside_low, axis=-1)
-    # From x, y to y, x.
-    clipped = tf.concat([inside_low[..., ::-1], inside_high[..., ::-1]], axis=-1)
-    return clipped, tf.math.divide_no_nan(inside, area)
+    return tf.reduce_min(moved, axis=2)[..., :2], tf.reduce_max(moved, axis=2)[..., :2]
 
 
 def about_center(size, x_row, y_row):

@@ -121,8 +121,7 @@ def place_boxes(boxes, placement: Placement):
       placement: where the image is on the canvas.
     """
     window = tf.cast(placement.window, tf.float32)
-    corners = tf.reshape(boxes, [-1, 2, 2])
-    moved = (corners - window[:2]) * placement.scale - placement.offset
+    moved = tf.reshape(move_boxes(boxes, placement), [-1, 2, 2])
     low = tf.maximum(-placement.offset, 0.0)
     high = window[2:] * placement.scale - placement.offset
     high = tf.minimum(high, tf.constant(placement.canvas, tf.float32))
@@ -131,3 +130,11 @@ def place_boxes(boxes, placement: Placement):
         tf.reduce_prod(found[:, 1] - found[:, 0], axis=-1) for found in (moved, clipped)
     )
     return tf.reshape(clipped, [-1, 4]), tf.math.divide_no_nan(inside, area)
+
+
+def move_boxes(boxes, placement: Placement):
+    """Returns boxes `[n, 4]` of the image in pixels of the canvas, also where they are outside."""
+    window = tf.cast(placement.window, tf.float32)
+    corners = tf.reshape(boxes, [-1, 2, 2])
+    moved = (corners - window[:2]) * placement.scale - placement.offset
+    return tf.reshape(moved, [-1, 4])

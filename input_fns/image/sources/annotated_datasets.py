@@ -10,14 +10,16 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from common import folders
+from common.constants import INSTANCES
 from common.names import printable
 from input_fns import DataError
 from input_fns.convert.options import Options
 from input_fns.convert.source import RawDataset, content_name
 from input_fns.dataset_info import LeftOut
-from input_fns.image.annotated_kind import BOX_LABELS, Annotations
+from input_fns.image.annotated_kind import Annotations, box_labels
 from input_fns.image.sources import boxes, mask_files
 from input_fns.image.sources.annotated_images import Boxes, ImagesWithBoxes, ImagesWithMasks
+from input_fns.image.sources.instances import ImagesWithInstances
 
 # More boxes in one image are rather an error than objects: the rows of all examples get as long.
 _MAX_BOXES = 1024
@@ -34,7 +36,7 @@ def with_boxes(
     left_out: LeftOut,
     left_out_paths: Mapping[str, str],
 ) -> RawDataset:
-    """Returns a data set for detection. The writer counts what it stores.
+    """Returns a data set with boxes, of `options.task`. The writer counts what it stores.
 
     Args:
       options: options of the converter.
@@ -64,8 +66,10 @@ def with_boxes(
             "Set --max_boxes to keep the largest ones of each image"
         )
     _require_boxes(options, images, left_out)
+    task = INSTANCES if options.task == INSTANCES else "detection"
+    make = ImagesWithInstances if task == INSTANCES else ImagesWithBoxes
     splits = {
-        split: ImagesWithBoxes(_objects(items), options, len(class_names), max_boxes)
+        split: make(_objects(items), options, len(class_names), max_boxes)
         for split, items in images.items()
     }
     files, properties = {}, {"category_ids": list(category_ids)}
@@ -78,9 +82,9 @@ def with_boxes(
         (),
         splits,
         files=files,
-        labels=BOX_LABELS,
+        labels=tuple(box_labels(task, max_boxes)),
         properties=properties,
-        kind=Annotations("detection", tuple(class_names), max_boxes, {}),
+        kind=Annotations(task, tuple(class_names), max_boxes, {}),
         left_out=left_out,
         left_out_paths=dict(left_out_paths),
     )

@@ -106,9 +106,12 @@ class ImagesWithBoxes(_AnnotatedImages):
         return (_mean_file_size(self.items) + 25 * self.max_boxes) * len(self)
 
     def _row(self, item, image):
-        found = boxes.pack(item.found, self.max_boxes)
-        size, count = (image.height, image.width), len(item.found)
-        notes = item.notes.copy()
+        return self._boxes_row(item, image, item.found, item.notes.copy())
+
+    def _boxes_row(self, item, image, objects, notes):
+        """Returns the row of an image with these `Box`es of `item`."""
+        found = boxes.pack(objects, self.max_boxes)
+        size, count = (image.height, image.width), len(objects)
         if boxes.must_turn(item.size, size, image.orientation):
             found["boxes"][:count] = boxes.turned(
                 found["boxes"][:count], item.size, image.orientation

@@ -45,7 +45,7 @@ class Counts:
 
     def __init__(self, annotations: Annotations, left_out: Mapping[str, int] | None = None):
         """Starts with the annotations that have no image, `{reason: number}`."""
-        self._task, self._names = annotations.task, annotations.class_names
+        self._kind, self._names = annotations, annotations.class_names
         self._counts = np.zeros([annotations.num_classes], np.int64)
         self._num_images = 0
         self._notes = Notes(left_out=collections.Counter(left_out or {}))
@@ -90,13 +90,13 @@ class Counts:
     def lines(self) -> Iterator[str]:
         """Yields lines to print: counts, first images of each reason, classes without objects."""
         described = self.as_split()
-        yield described.describe(self._task)
+        yield described.describe(self._kind.task)
         for reason in (*described.corrected, *described.left_out):
             if reason in self._examples:
                 yield f"{reason}, for example: {', '.join(self._examples[reason])}"
         empty = [name for name, count in zip(self._names, described.counts) if not count]
         if empty:
-            what = "box" if self._task == "detection" else "pixel"
+            what = "box" if self._kind.has_boxes else "pixel"
             yield f"{len(empty)} class(es) without a {what}: {', '.join(empty[:20])}"
 
 
@@ -109,12 +109,14 @@ class Box:
       label: class.
       is_crowd: whether it is not trained on: a crowd (COCO) or difficult (VOC).
       area: area of the object in pixels.
+      outline: polygons or run lengths of the object, see `coco_masks.pack`; b"" without a mask.
     """
 
     corners: tuple[float, float, float, float]
     label: int
     is_crowd: bool
     area: float
+    outline: bytes = b""
 
 
 def fix(

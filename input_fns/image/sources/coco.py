@@ -1,4 +1,4 @@
-"""Images with the JSON of COCO: boxes for detection, or masks of classes for segmentation.
+"""Images with the JSON of COCO: boxes, boxes with masks of the objects, or masks of classes.
 
     SOURCE/annotations/instances_train2017.json   SOURCE/train2017/*.jpg        COCO
     SOURCE/annotations/instances_default.json     SOURCE/images/default/*.jpg   CVAT
@@ -17,7 +17,7 @@ import itertools
 import os
 from collections.abc import Mapping
 
-from common.constants import IGNORED_CLASS
+from common.constants import IGNORED_CLASS, INSTANCES
 from common.names import printable
 from input_fns import DataError
 from input_fns.convert.archives import SourceTree
@@ -46,18 +46,21 @@ _UNNAMED = "images that the JSON does not name"
 
 
 def read(options: Options) -> RawDataset:
-    """Returns the data set of `options.task`: "detection" or "segmentation".
+    """Returns the data set of `options.task`, one of `common.constants.ANNOTATION_TASKS`.
 
     Raises:
       DataError: a file is missing or invalid, or the files of two splits have other classes.
     """
     masks = options.task == "segmentation"
-    if masks and not importlib.util.find_spec("pycocotools"):
-        raise DataError("--task=segmentation of COCO needs pycocotools: pip install '.[detection]'")
+    has_outlines = options.task in ("segmentation", INSTANCES)
+    if has_outlines and not importlib.util.find_spec("pycocotools"):
+        raise DataError(
+            f"--task={options.task} of COCO needs pycocotools: pip install '.[detection]'"
+        )
     left_out = LeftOut()
     tree = SourceTree(options, left_out)
     files = coco_files.annotation_files(options, tree)
-    found = {split: coco_json.read(path, masks) for split, path in files.items()}
+    found = {split: coco_json.read(path, has_outlines) for split, path in files.items()}
     for one in found.values():
         left_out.update(one.left_out)
     categories = _categories(found, left_out)
@@ -211,7 +214,8 @@ def _boxes(image, number, file, instances, class_of, options):
         if area is None or not 0 < area < float("inf"):
             notes.corrected[boxes.NO_AREA] += 1
             area = boxes.area_of(corners)
-        found.append(Box(corners, class_of[one.category_id], one.is_crowd, area))
+        outline = one.segmentation if options.task == INSTANCES else b""
+        found.append(Box(corners, class_of[one.category_id], one.is_crowd, area, outline))
     return Boxes(path, size, number, found, notes, problem)
 
 

@@ -86,11 +86,7 @@ def draw(objects: Objects, size: tuple[int, int], notes: Notes) -> np.ndarray:
     notes.left_out.update(objects.notes.left_out)
     found, shapes = [], []
     for each in objects.found:
-        segmentation = unpack(each.segmentation)
-        if isinstance(segmentation, dict) and segmentation:
-            shape = _run_lengths(segmentation, size)
-        else:
-            shape = _encode(segmentation, size, notes)
+        shape = _shape(each.segmentation, size, notes)
         if shape is not None:
             found.append(each)
             shapes.append(shape)
@@ -110,6 +106,36 @@ def draw(objects: Objects, size: tuple[int, int], notes: Notes) -> np.ndarray:
         for start, end in zip(bounds[::2].tolist(), bounds[1::2].tolist()):
             columns[start:end] = value
     return np.ascontiguousarray(columns.reshape(size[::-1]).T)
+
+
+def pixels(segmentation: bytes, size: tuple[int, int], notes: Notes) -> np.ndarray | None:
+    """Returns the pixels of an object, bool `[height, width]`; None if it has none.
+
+    Args:
+      segmentation: see `pack`.
+      size: height and width of the image.
+      notes: counts of what is corrected or left out.
+
+    Raises:
+      ValueError: see `draw`.
+    """
+    shape = _shape(segmentation, size, notes)
+    if shape is None:
+        return None
+    (counts,) = _decompress([shape]) if isinstance(shape, bytes) else (shape,)
+    if not counts[1::2].sum():
+        notes.left_out[NO_PIXEL] += 1
+        return None
+    flat = np.repeat(np.arange(len(counts)) % 2 == 1, counts)
+    return flat.reshape(size[::-1]).T
+
+
+def _shape(packed, size, notes):
+    """Returns the run lengths of an object, as COCO's string or int64 `[runs]`; None without."""
+    segmentation = unpack(packed)
+    if isinstance(segmentation, dict) and segmentation:
+        return _run_lengths(segmentation, size)
+    return _encode(segmentation, size, notes)
 
 
 def _encode(segmentation, size, notes):

@@ -113,7 +113,7 @@ def test_a_tpu_selects_rows_exactly(session, jit_compile):
     @tf.function(jit_compile=jit_compile, autograph=False)
     def select():
         with device.scope({"use_tpu": True}):
-            return assignment._select(tf.constant(rows), tf.constant(index))
+            return assignment.select(tf.constant(rows), tf.constant(index))
 
     expected = np.take_along_axis(rows, index[..., np.newaxis], axis=1)
     np.testing.assert_array_equal(session.run(select()), expected)

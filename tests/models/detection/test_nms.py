@@ -120,7 +120,7 @@ def test_fewer_pairs_than_detections_are_padded(session):
 
 def test_the_best_pairs_are_those_of_all_anchors_and_classes(session):
     logits = np.random.default_rng(0).permutation(2 * 50 * 7).reshape(2, 50, 7).astype(np.float32)
-    values, anchors, classes = session.run(nms._best_pairs(tf.constant(logits), 40))
+    values, anchors, classes = session.run(nms.best_pairs(tf.constant(logits), 40))
     for row, *found in zip(logits, values, anchors, classes):
         order = np.argsort(-row, axis=None)[:40]
         np.testing.assert_array_equal(found[0], row.ravel()[order])

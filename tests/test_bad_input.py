@@ -231,7 +231,7 @@ def edit_json(name, change):
         ),
         (
             "coco",
-            "100% of the boxes of 'train' are inside of the first pixel of their image",
+            "100% of the boxes of 'train' are inside the first pixel of their image",
             edit_json("train", lambda c: [a.update(bbox=[0, 0, 0.5, 1]) for a in c["annotations"]]),
         ),
         (

@@ -152,7 +152,7 @@ def check_start(path: str, start: bytes, has_flag: bool) -> None:
     """
     for magic, kind in _NO_TEXT.items():
         if start.startswith(magic):
-            raise DataError(f"{path} is no text, but {kind}")
+            raise DataError(f"{path} is not text but {kind}")
     start = start[:_LOOKED_AT]
     if start.count(0) <= len(start) / 4:
         return

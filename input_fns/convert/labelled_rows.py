@@ -106,7 +106,7 @@ def read(options: Options, kind: Kind) -> Found:
     if is_file_name and not options.columns and finder.find(rows.path, file_column):
         raise DataError(
             f"{rows.path}: its first line names the {kind.noun} '{printable(file_column)}', so it "
-            f"is no header. Name the columns, such as with --columns={kind.noun},label"
+            f"is not a header line. Name the columns, such as with --columns={kind.noun},label"
         )
     paths = _paths(options, rows, file_column, kind, finder)
     groups, split_of = (

@@ -207,8 +207,8 @@ def _check_header(path, columns, delimiter):
     twice = repeated(filter(None, columns))
     if twice:
         raise DataError(
-            f"{path} has more than one column '{twice[0]}'. If its first line is no header, name "
-            "the columns with --columns"
+            f"{path} has more than one column '{twice[0]}'. If its first line is not a header, "
+            "name the columns with --columns"
         )
     hint = delimited.other_delimiter(columns, delimiter)
     if hint:

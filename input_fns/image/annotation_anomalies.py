@@ -88,7 +88,7 @@ def of_boxes(sample: Sample) -> Iterator[Anomaly]:
     if first.mean() > MANY:
         place = "first pixel" if (boxes[first] <= 1).all() else "first two pixels"
         yield Anomaly(
-            f"{first.mean():.0%} of the boxes of {sample.where} are inside of the {place} of "
+            f"{first.mean():.0%} of the boxes of {sample.where} are inside the {place} of "
             "their image: their coordinates may be fractions. Write them in pixels",
             is_error=sample.is_train,
         )

@@ -73,7 +73,7 @@ def connect(request: Request):
     if found.text == address.PJRT:
         kind = address.later_tpu(os.environ)
         if found.text not in found.source:
-            print(f"{found.source}: a TPU {kind} has only PJRT, going on as with --tpu=pjrt")
+            print(f"{found.source}: a TPU {kind} has only PJRT: continuing as with --tpu=pjrt")
         with _connect_devices(request, wanted) as connection:
             yield connection
         return

@@ -20,7 +20,7 @@ from input_fns.image.sources.boxes import CLIPPED, NOT_FINITE, Notes
 NO_MASK = "without a polygon or run lengths"
 BAD_PART, TOO_LONG = "with a part that is not a polygon", "with a polygon that is too long"
 NO_PIXEL = "without a pixel"
-FRACTIONS = "inside of the first pixel, as fractions of the image are"
+FRACTIONS = "inside the first pixel, as fractions of the image are"
 # pycocotools walks along a polygon in steps of a fifth of a pixel and keeps them all in memory.
 _STEPS_PER_PIXEL, _MAX_STEPS = 5, 10**7
 _MERGED = 16  # parts of an object that are joined at once

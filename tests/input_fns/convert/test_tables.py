@@ -127,7 +127,7 @@ def test_backslashes_stay_where_quotes_are_doubled(read):
         ("a.tsv", "a\tb\nc\0\td\n", r"a\.tsv, line 2: a NUL byte"),
         ("a.csv", "text,label\nabc,d\n".encode("utf-16-le"), r"NUL bytes.*--encoding=utf-16-le"),
         ("a.csv", "text,label\nabc,d\n".encode("utf-16-be"), r"NUL bytes.*--encoding=utf-16-be"),
-        ("a.csv", b"PK\x03\x04\0\0", r"a\.csv is no text, but a ZIP archive, such as of Excel"),
+        ("a.csv", b"PK\x03\x04\0\0", r"a\.csv is not text but a ZIP archive, such as of Excel"),
         ("a.csv", b"\x1f\x8b\x08", r"packed with gzip: its name must end in \.gz"),
         ("a.json", "[1]", r"a\.json, item 1: a JSON int instead of an object"),
         ("a.json", '{"text":\n1}', r"a\.json, line 1: it is not JSON.*list of objects"),

@@ -63,7 +63,7 @@ def test_a_plain_data_set_has_no_anomaly(prepared):
     ("edit", "message"),
     [
         (crowd, r"all 11 boxes of 'train' are a crowd \(iscrowd=1\) or difficult.* CVAT writes"),
-        (fractions, "100% of the boxes of 'train' are inside of the first pixel.*fractions. Write"),
+        (fractions, "100% of the boxes of 'train' are inside the first pixel.*fractions. Write"),
     ],
 )
 def test_boxes_that_cannot_be_learned_from_are_an_error(prepared, change, tmp_path, edit, message):
@@ -75,7 +75,7 @@ def test_boxes_that_cannot_be_learned_from_are_an_error(prepared, change, tmp_pa
 
 def test_centers_in_fractions_are_an_error(prepared, change):
     change("train", lambda number, box: box.update(bbox=[0.5, 0.75, 0.8, 0.4]))
-    with pytest.raises(DataError, match="100% of the boxes of 'train' are inside of the first two"):
+    with pytest.raises(DataError, match="100% of the boxes of 'train' are inside the first two"):
         prepared()
 
 
@@ -89,7 +89,7 @@ def test_a_part_of_the_boxes_in_fractions_is_an_error(prepared, change):
     ("edit", "message"),
     [
         (crowd, "boxes of 'validation' are a crowd (iscrowd=1) or difficult"),
-        (fractions, "100% of the boxes of 'validation' are inside of the first pixel"),
+        (fractions, "100% of the boxes of 'validation' are inside the first pixel"),
     ],
 )
 def test_boxes_of_an_evaluation_are_a_warning(prepared, change, edit, message):

@@ -129,6 +129,7 @@ def data_sets():
     return {
         "classes": (synthetic("", 3, (8, 8)), ()),
         "boxes": (synthetic("detection", 3, (8, 8)), ("image_info",)),
+        "instances": (synthetic("instance_segmentation", 3, (8, 8)), ("image_info",)),
         "masks": (synthetic("segmentation", 3, (8, 8)), ()),
         "pairs": (synthetic("translation", text=(7, 31)), ()),
         "ratings": (synthetic("ratings", tables=(11, 13)), ("items",)),
@@ -142,7 +143,8 @@ def data_sets():
 # Kind of data of each model: the start of its path.
 FITTING = {
     "classes": "models.vision.",
-    "boxes": "models.detection.",
+    "boxes": ("models.detection.retinanet", "models.detection.faster_rcnn"),
+    "instances": "models.detection.",
     "masks": "models.segmentation.",
     "pairs": "models.text.transformer",
     "ratings": ("models.recommendation.neumf", "models.recommendation.two_tower"),

@@ -74,10 +74,36 @@ def test_three_steps_are_those_of_run_cpu(other, trained, cpu, tpu, tmp_path, va
     numerics.assert_all_close(variables(tmp_path), expected, terms=14 * 15, depth=3 * 3)
 
 
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A SavedModel of `without_batch_norm` in the reusable format."""
+    folder = str(tmp_path_factory.mktemp("saved"))
+    with traced.tensorflow_2():
+        tf.keras.backend.reset_uids()
+        without_batch_norm((7, 5, 1)).save(folder, include_optimizer=False)
+    return folder
+
+
+@pytest.mark.slow
+def test_a_saved_model_is_fine_tuned_alike_on_eight_cores(saved, flags, tmp_path, variables):
+    given = ["--model=saved_model", f"--params=path={saved}", *flags[1:]]
+    steps = [*STEPS, "--train_batch_size=16"]
+    _runner(run_cpu, *given)(tmp_path / "cpu", *steps)
+    cores = "--tpu=emulator", "--tpu_topology=v2-8"
+    _runner(run_tpu, *given, *cores)(tmp_path / "tpu", *steps)
+    expected, arithmetic = variables(tmp_path / "cpu"), {"terms": 16 * 15, "depth": 3 * 3}
+    assert {"conv2d/kernel", "conv2d/bias", "logits/kernel"} <= set(expected)
+    numerics.assert_all_close(variables(tmp_path / "tpu"), expected, **arithmetic)
+    with traced.tensorflow_2():  # negative control: without the training
+        before = tf.saved_model.load(saved).trainable_variables[0].numpy()
+    numerics.assert_far(before, expected["conv2d/kernel"], **arithmetic)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "size"),
     [
+        ("EfficientNetV2B0", 32),
         ("DenseNet121", 32),
         ("Xception", 71),
         ("ConvNeXtTiny", 32),

@@ -78,9 +78,6 @@ NOT_RUN = {
     "python run_tpu.py --flagfile=configs/coco_retinanet": (
         "minutes of building RetinaNet-R50; tests/test_configs.py"
     ),
-    "python run_tpu.py --flagfile=configs/coco_mask_rcnn": (
-        "minutes of building Mask R-CNN; tests/test_configs.py"
-    ),
     "python -m wikiextractor": "needs WikiExtractor and its dump",
     "python -m tools.bert_checkpoint": "tests/tools/test_bert_checkpoint.py",
     "python -m tools.gpt_checkpoint": "tests/tools/test_gpt_checkpoint.py",

@@ -217,9 +217,7 @@ def _bert_base(task):
     return _encoder(12, 768) + heads[task]
 
 
-@pytest.mark.parametrize(
-    "path", [slow(path) if "v3" in path.stem else path for path in GANS], ids=lambda path: path.stem
-)
+@pytest.mark.parametrize("path", GANS, ids=lambda path: path.stem)
 def test_a_recipe_of_a_gan_is_built(path):
     recipe = flags.FLAGS
     recipe.unparse_flags()

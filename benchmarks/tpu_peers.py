@@ -20,6 +20,8 @@ Python or checkout is not given is left out; `peers/official_step` and `peers/fl
     bert_128     pre-training of BERT-base, 32 rows of 128 tokens: `run_pretraining.py` of
                  google-research/bert and tf-models-official; 15 % of the tokens are predicted
     bert_512     the same with 8 rows of 512 tokens
+    gpt2         GPT-2 of 124 million parameters, `FlaxGPT2LMHeadModel` with the step of
+                 `run_clm_flax.py`, 8 rows of 1,024 tokens, AdamW
     retinanet    configs/coco_retinanet_r50_v3-8.cfg and the same network of tf-models-official, 8
                  images of 640x640. Our step assigns boxes to anchors, tf-models-official does it on
                  the host and has no gradient clipping.

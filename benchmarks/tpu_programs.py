@@ -169,6 +169,22 @@ STEPS = {
     ),
     "bert_128": Step(32, _bert(128)),
     "bert_512": Step(8, _bert(512)),
+    "gpt2": Step(
+        8,
+        {
+            "ours": Ours(
+                (
+                    "--model=gpt",
+                    "--precision=bfloat16",
+                    "--synthetic_task=language_model",
+                    "--synthetic_text=1024x50257",
+                    "--train_steps=1000000",
+                    "--params=size=small,optimizer=adamw,weight_decay=0.01",
+                )
+            ),
+            "transformers in Flax": Peer("flax_gpt2", ("1024",), "{flax_python}"),
+        },
+    ),
     "retinanet": Step(
         8,
         {

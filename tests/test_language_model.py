@@ -2,17 +2,22 @@
 
 import json
 import math
+import pathlib
+import re
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from engine.train import loss_reduction
 from input_fns import convert, dataset_info
 from input_fns.convert import writer
 from input_fns.convert.options import Options
 from input_fns.kinds import PipelineOptions
 from tests import numerics
+from tests.marks import runs_bfloat16
 
+ROOT = pathlib.Path(__file__).parents[1]
 LENGTH, BATCH, STEPS = 16, 16, 30
 TEXT = "".join(f"{i} and {i + 1} are {2 * i + 1}.\n" for i in range(120))
 SIZES = "num_layers=2,hidden_size=16,num_heads=2,max_positions=16,dropout=0,attention_dropout=0"
@@ -32,6 +37,21 @@ def characters_dir(once):
         writer.write(convert.read(options), str(path / "data"))
 
     return once("characters", build) / "data"
+
+
+@pytest.fixture(scope="session")
+def documents_dir(once):
+    """A data set of short documents and a long one: rows with several and with few tokens."""
+
+    def build(path):
+        path.mkdir()
+        texts = [*(f"{i} and {i}" for i in range(60)), "the end of it " * 9, *"abcdefgh"]
+        (path / "input.txt").write_text("<|endoftext|>".join(texts))
+        source = str(path / "input.txt")
+        options = Options("lm_text", source=source, max_length=LENGTH, tokenizer="characters")
+        writer.write(convert.read(options), str(path / "data"))
+
+    return once("documents", build) / "data"
 
 
 @pytest.fixture(scope="session")
@@ -130,6 +150,17 @@ def test_the_export_generates_and_scores(run_gpt, model_dir, pipeline, session):
     assert any(name.startswith("tokenizer-") for name in map(str, _names(path / "assets")))
 
 
+@pytest.mark.usefixtures("eager")
+def test_the_page_makes_text_of_an_export(model_dir, capsys):
+    (path,) = (model_dir / "export").iterdir()
+    page = (ROOT / "docs/language_models.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(code, {"EXPORT": str(path), "PROMPTS": ["1 and", "3 and 4 are"]})
+    texts = capsys.readouterr().out.replace("<|endoftext|>", "")
+    assert texts.strip()
+    assert set(texts) <= set(TEXT)
+
+
 def _names(folder):
     return [path.name for path in folder.iterdir()]
 
@@ -161,6 +192,80 @@ def test_training_on_tpu_cores_equals_that_on_a_cpu(run_gpt, variables, tmp_path
     run_gpt(tmp_path / "tpu", *TRAIN, *tpu, on_tpu=True)
     found, expected = variables(tmp_path / "tpu"), variables(tmp_path / "cpu")
     assert numerics.excess(found, expected, **ARITHMETIC) < 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", ["document_mask=true", "recompute=true,logits_positions=5"])
+def test_variants_train_on_tpu_cores_as_on_a_cpu(
+    run_gpt, documents_dir, variables, tmp_path, changes
+):
+    """The last rows of the documents predict few tokens: the loss is a mean over those of all."""
+    train = [*TRAIN, f"--data_dir={documents_dir}", f"--params={changes}"]
+    run_gpt(tmp_path / "start", *train, "--train_steps=1")
+    start = f"--warm_start_from={tmp_path}/start"
+    run_gpt(tmp_path / "cpu", *train, start)
+    tpu = [start, "--iterations_per_loop=5", "--tpu_topology=v2-8"]
+    run_gpt(tmp_path / "tpu", *train, *tpu, on_tpu=True)
+    found, expected = variables(tmp_path / "tpu"), variables(tmp_path / "cpu")
+    assert numerics.excess(found, expected, **ARITHMETIC) < 1
+    if changes == "document_mask=true":
+        run_gpt(tmp_path / "plain", *train, start, "--params=document_mask=false")
+        assert numerics.excess(variables(tmp_path / "plain"), expected, **ARITHMETIC) > 2
+
+
+@pytest.mark.slow
+def test_cores_with_unequal_numbers_of_tokens(
+    run_gpt, documents_dir, variables, tmp_path, monkeypatch
+):
+    """One row of a global batch of 2 has few tokens: a mean of the means of cores differs."""
+    train = [*TRAIN, f"--data_dir={documents_dir}", "--train_batch_size=2", "--seed=3"]
+    train.append("--train_steps=30")  # the whole split: its last row is among them
+    run_gpt(tmp_path / "start", *train, "--train_steps=1")
+    tpu = [f"--warm_start_from={tmp_path}/start", "--tpu_topology=1x2", "--iterations_per_loop=5"]
+    run_gpt(tmp_path / "cpu", *train, tpu[0])
+    run_gpt(tmp_path / "tpu", *train, *tpu, on_tpu=True)
+    expected = variables(tmp_path / "cpu")
+    arithmetic = {**ARITHMETIC, "depth": 30}
+    assert numerics.excess(variables(tmp_path / "tpu"), expected, **arithmetic) < 1
+
+    def per_core(terms, params):
+        return {name: tf.reduce_sum(term.weights) for name, term in terms.items()}
+
+    monkeypatch.setattr(loss_reduction, "denominators", per_core)
+    run_gpt(tmp_path / "other", *train, *tpu, on_tpu=True)
+    assert numerics.excess(variables(tmp_path / "other"), expected, **arithmetic) > 2
+
+
+@pytest.mark.slow
+@runs_bfloat16
+def test_bfloat16_on_tpu_cores(run_gpt, variables, tmp_path):
+    """Within roundings of bfloat16 of float32, and not equal to it."""
+    run_gpt(tmp_path / "start", *TRAIN, "--train_steps=1")
+    train = [*TRAIN, f"--warm_start_from={tmp_path}/start"]
+    found = {}
+    for name, precision, on_tpu in (
+        ("float32", "float32", False),
+        ("cpu", "bfloat16", False),
+        ("tpu", "bfloat16", True),
+    ):
+        tpu = ["--iterations_per_loop=5", "--tpu_topology=v2-8"] if on_tpu else []
+        run_gpt(tmp_path / name, *train, f"--precision={precision}", *tpu, on_tpu=on_tpu)
+        found[name] = variables(tmp_path / name)
+    steps = {"terms": 30, "depth": 1, "dtype": "bfloat16", "magnitude": 5 * 0.01}
+    assert numerics.excess(found["tpu"], found["cpu"], **steps) < 1
+    assert numerics.excess(found["tpu"], found["float32"], **ARITHMETIC) > 1
+
+
+@pytest.mark.slow
+def test_a_resumed_training_ends_with_bit_identical_weights(run_gpt, variables, tmp_path):
+    train = ["--mode=train", "--save_checkpoints_steps=3", "--params=dropout=0.1"]
+    run_gpt(tmp_path / "once", *train, "--train_steps=6")
+    run_gpt(tmp_path / "twice", *train, "--train_steps=3")
+    run_gpt(tmp_path / "twice", *train, "--train_steps=6")
+    once, twice = variables(tmp_path / "once"), variables(tmp_path / "twice")
+    assert once["global_step"] == twice["global_step"] == 6
+    for name, value in once.items():
+        np.testing.assert_array_equal(value, twice[name], err_msg=name)
 
 
 @pytest.mark.slow

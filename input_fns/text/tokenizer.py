@@ -184,6 +184,7 @@ def characters(texts: Iterable[str]) -> Tokenizer:
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Split(
         tokenizers.Regex(r"[\s\S]"), "isolated"
     )
+    tokenizer.decoder = tokenizers.decoders.Fuse()  # else clients get spaces between characters
     return Tokenizer(tokenizer.to_str().encode())
 
 

@@ -29,6 +29,13 @@ def test_text_comes_back_and_bytes_are_counted(bpe, kind):
     assert ids.dtype == np.int32
 
 
+@pytest.mark.parametrize("kind", ["bpe", "characters"])
+def test_the_library_joins_tokens_without_spaces(bpe, kind):
+    found = bpe if kind == "bpe" else tokenizer.characters([TEXT])
+    (ids,) = found.encode([TEXT])
+    assert library.Tokenizer.from_str(found.content.decode()).decode(ids) == TEXT
+
+
 def test_learnt_tokens_are_those_of_the_library(bpe):
     (ids,) = bpe.encode([CORPUS[0]])
     theirs = library.Tokenizer.from_str(bpe.content.decode())

@@ -1,0 +1,166 @@
+r"""Speed of GPT-2 on a CPU beside nanoGPT and transformers in PyTorch, interleaved.
+
+    python -m benchmarks.language_model_speed --torch_python=peers/bin/python
+        [--nanogpt_checkout=DIR] [--parts=nano,training] [--size=small] [--rounds=3] [--steps=0]
+
+nano        trains configs/tinyshakespeare_gpt.cfg, and nanoGPT's `model.py` with the same sizes and
+            the loop of its `train.py` (batches, schedule, clipping, fused AdamW as it chooses); 12
+            rows of 64 tokens, --steps=200. Needs --nanogpt_checkout.
+training    fine-tunes GPT-2 of --size, 124 million parameters, on --training_rows=2 rows of 256
+            random tokens, with dropout 0.1, AdamW and gradient clipping; `GPT2LMHeadModel` of
+            transformers with PyTorch's fused AdamW; --steps=10
+
+Rates are from the end of the first or second step to the end of the last. Prints medians and ratios
+of a round. All sides use all cores; on a busy machine run it on one (`taskset -c 0`).
+--torch_python is the Python of an environment with PyTorch:
+
+    python3.11 -m venv peers && peers/bin/pip install torch==2.13.0 transformers==4.46.3
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+
+from absl import app, flags
+
+from benchmarks.subprocesses import compare, run_python, train_rate
+from models.text import gpt
+
+TRAINING_TOKENS = 256
+
+NANOGPT = """
+import json, math, sys, time
+import numpy as np
+import torch
+checkout, steps = json.loads(sys.argv[1])
+sys.path.insert(0, checkout)
+from model import GPT, GPTConfig
+torch.manual_seed(1337)
+rows, length, vocab_size = 12, 64, 65
+data = np.random.default_rng(0).integers(0, vocab_size, 1_000_000).astype(np.uint16)
+sizes = {"n_layer": 4, "n_head": 4, "n_embd": 128, "block_size": length, "bias": False}
+model = GPT(GPTConfig(vocab_size=vocab_size, dropout=0.0, **sizes))
+optimizer = model.configure_optimizers(0.1, 1e-3, (0.9, 0.99), "cpu")
+
+def batch():
+    begins = torch.randint(len(data) - length, (rows,))
+    pieces = [torch.from_numpy(data[b : b + length + 1].astype(np.int64)) for b in begins]
+    return torch.stack([p[:-1] for p in pieces]), torch.stack([p[1:] for p in pieces])
+
+def train(step):
+    rate = 1e-4 + 4.5e-4 * (1 + math.cos(math.pi * step / steps))
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    _, loss = model(*batch())
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+
+for step in range(2):
+    train(step)
+first = time.time()
+for step in range(steps):
+    train(step)
+print(json.dumps(steps * rows / (time.time() - first)))
+"""
+
+TRANSFORMERS_TRAINING = """
+import json, sys, time
+import numpy as np
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+rows, length, steps, sizes = json.loads(sys.argv[1])
+model = GPT2LMHeadModel(GPT2Config(**sizes)).train()
+optimizer = torch.optim.AdamW(model.parameters(), 5e-5, weight_decay=0.01, fused=True)
+random = np.random.default_rng(0)
+
+def train():
+    ids = torch.from_numpy(random.integers(0, 50257, [rows, length]))
+    optimizer.zero_grad()
+    model(input_ids=ids, labels=ids).loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+
+for _ in range(2):
+    train()
+first = time.time()
+for _ in range(steps):
+    train()
+print(json.dumps(steps * rows / (time.time() - first)))
+"""
+
+flags.DEFINE_list("parts", ["nano", "training"], "What to measure.")
+flags.DEFINE_string("torch_python", None, "Python with PyTorch and transformers.", required=True)
+flags.DEFINE_string("nanogpt_checkout", "", "Checkout of karpathy/nanoGPT.")
+flags.DEFINE_enum("size", "small", list(gpt.SIZES), "Size of training.")
+flags.DEFINE_integer("rounds", 3, "Rounds; each runs every side once.")
+flags.DEFINE_integer("steps", 0, "Training steps; 0: those above.")
+flags.DEFINE_integer("training_rows", 2, "Rows of a step of GPT-2.")
+
+
+def main(_):
+    """Runs the parts and prints a line per side."""
+    parts = {"nano": _nano, "training": _training}
+    for name in flags.FLAGS.parts:
+        parts[name]()
+
+
+def _nano():
+    given = flags.FLAGS
+    steps, torch = given.steps or 200, given.torch_python
+    sides = {
+        "ours": functools.partial(
+            train_rate,
+            "--flagfile=configs/tinyshakespeare_gpt.cfg",
+            "--dataset=synthetic",
+            "--synthetic_task=language_model",
+            "--synthetic_text=64x65",
+            f"--train_steps={steps + 1}",
+        ),
+        "nanoGPT": lambda: run_python(
+            NANOGPT, json.dumps([given.nanogpt_checkout, steps]), python=torch
+        ),
+    }
+    compare("nano", sides, given.rounds, describe=_rows)
+
+
+def _training():
+    given = flags.FLAGS
+    steps, rows, torch = given.steps or 10, given.training_rows, given.torch_python
+    sides = {
+        "ours": functools.partial(
+            train_rate,
+            "--model=gpt",
+            f"--params={_our_sizes()},optimizer=adamw,weight_decay=0.01,clip_norm=1,learning_rate=5e-5",
+            "--dataset=synthetic",
+            "--synthetic_task=language_model",
+            f"--synthetic_text={TRAINING_TOKENS}x50257",
+            f"--train_batch_size={rows}",
+            f"--train_steps={steps + 1}",
+        ),
+        "transformers": lambda: run_python(
+            TRANSFORMERS_TRAINING,
+            json.dumps([rows, TRAINING_TOKENS, steps, _their_sizes()]),
+            python=torch,
+        ),
+    }
+    compare("training", sides, given.rounds, describe=_rows)
+
+
+def _our_sizes():
+    return f"size={flags.FLAGS.size},vocab_size=50257,max_positions=1024"
+
+
+def _their_sizes():
+    names = {"num_layers": "n_layer", "hidden_size": "n_embd", "num_heads": "n_head"}
+    return {names[name]: value for name, value in gpt.SIZES[flags.FLAGS.size].items()}
+
+
+def _rows(rate):
+    return f"{rate:.2f} rows/s"
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -8,11 +8,12 @@ import pytest
 import tensorflow as tf
 
 from common import instance_masks
+from engine.train import loss_reduction
 from input_fns import convert
 from input_fns.convert import writer
 from input_fns.convert.options import Options
 from models.vision import resnet
-from tests import shapes_data
+from tests import numerics, shapes_data
 
 pytest.importorskip("pycocotools")
 
@@ -102,6 +103,21 @@ def test_the_metrics_are_those_of_pycocotools_and_the_json_of_the_source(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("batch_size", [1, 3, 8])
+def test_the_batch_size_of_an_evaluation_does_not_matter(
+    run_with, shapes_dir, model_dir, result, batch_size
+):
+    before = result(model_dir, 2)["eval"]
+    batches = [f"--eval_batch_size={batch_size}", f"--predict_batch_size={batch_size}"]
+    run_with(
+        f"--model_dir={model_dir}", f"--data_dir={shapes_dir}", *SMALL, "--mode=eval", *batches
+    )
+    after = result(model_dir, 2)["eval"]
+    for name in ("AP", "AP50", "mask_AP", "mask_AP50", "class_loss", "box_loss"):
+        assert after[name] == pytest.approx(before[name], rel=1e-5)
+
+
+@pytest.mark.slow
 def test_a_saved_model_returns_masks_in_the_picture(model_dir, run_with, tmp_path):
     (folder,) = (path for path in os.listdir(f"{model_dir}/export") if path.isdigit())
     drawing = shapes_data.draw(100_000)
@@ -142,3 +158,65 @@ def test_a_saved_model_returns_masks_in_the_picture(model_dir, run_with, tmp_pat
         for ours, theirs in zip(line["segmentations"], rles)
     ]
     assert min(same) > 0.999
+
+
+STEPS, BATCH = 3, 16
+
+
+@pytest.fixture
+def excess(run_with, run_tpu_with, shapes_dir, variables, tmp_path):
+    """Trains on a CPU and on 8 cores, two images per core with 0 to 4 boxes.
+
+    Returns the largest difference of the variables in tolerances.
+    """
+
+    def measure():
+        flags = [
+            *SMALL,
+            # Not a multiple of 4: a TPU's stem, which pools first, equals the other one with ReLU
+            # only, not with a smooth activation (tests/models/layers/test_conv_batch_norm.py).
+            "--image_size=62x62",
+            "--mode=train",
+            "--seed=1",  # of the samples of anchors and proposals
+            f"--data_dir={shapes_dir}",
+            f"--train_batch_size={BATCH}",
+            f"--save_checkpoints_steps={STEPS}",
+            "--params=batch_norm_cross_replica=true,optimizer=momentum,learning_rate=0.01",
+            # All anchors are proposals. Of proposals with almost equal scores, rounding decides
+            # which is the best of the candidates, and which one NMS keeps.
+            "--params=rpn_candidates=300,num_proposals=1200,rpn_nms_iou=1",
+        ]
+        run_with(*flags, f"--model_dir={tmp_path}/start", "--train_steps=1")
+        flags += [f"--warm_start_from={tmp_path}/start", f"--train_steps={STEPS}"]
+        run_with(*flags, f"--model_dir={tmp_path}/cpu")
+        cores = ["--tpu=emulator", "--tpu_topology=1x8"]
+        run_tpu_with(*flags, f"--model_dir={tmp_path}/tpu", *cores)
+        expected, got = variables(tmp_path / "cpu"), variables(tmp_path / "tpu")
+        assert got["global_step"] == expected["global_step"] == STEPS
+        # Each step sums the gradients of the cells that the RoIs of the batch read.
+        terms = BATCH * 8 * 14 * 14 * 16
+        return numerics.excess(got, expected, depth=STEPS, terms=terms, magnitude=1.0)
+
+    return measure
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("smooth_activations")
+def test_cores_with_unequal_numbers_of_boxes_train_like_one(excess):
+    assert excess() < 1
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("smooth_activations")
+def test_a_loss_normalized_per_core_differs(excess, monkeypatch):
+    """Negative control."""
+
+    def of_core(terms, params):
+        del params
+        return {
+            name: float(BATCH) if term.weights is None else tf.reduce_sum(term.weights)
+            for name, term in terms.items()
+        }
+
+    monkeypatch.setattr(loss_reduction, "denominators", of_core)
+    assert excess() > 20

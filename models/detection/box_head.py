@@ -48,7 +48,7 @@ def num_positives(params) -> int:
     return int(params["roi_samples"] * params["roi_positives"])
 
 
-def sample(proposals, features, params):
+def sample(proposals, anchors, features, params):
     """Returns the proposals of an image to train on, float32 `[batch, roi_samples, 4]`.
 
     The true boxes are proposals too: at first no other one is positive. Positives come first, at
@@ -56,6 +56,8 @@ def sample(proposals, features, params):
 
     Args:
       proposals: float32 `[batch, n, 4]`.
+      anchors: int32 `[batch, n]`, the anchor that each was made of. It decides whether a proposal
+        is chosen: its place would change with the rounding of scores that are almost equal.
       features: features of training, with the labels `boxes`, `classes`, `is_crowd`.
       params: see `default_params`.
     """
@@ -63,12 +65,14 @@ def sample(proposals, features, params):
     boxes = tf.where(is_box[..., tf.newaxis], features["boxes"], 0.0)
     proposals = tf.concat([proposals, boxes], axis=1)
     size = proposals.shape.as_list()[1]
+    of_boxes = -1 - tf.range(boxes.shape.as_list()[1])
+    keys = tf.concat([anchors, tf.zeros_like(features["classes"]) + of_boxes], axis=1)
     targets, _ = assignment.match(proposals, features, params["roi_iou"], params["crowd_overlap"])
     count = min(params["roi_samples"], size)
     index, is_sampled = sampling.sample(
         targets.classes >= 0,
         tf.equal(targets.classes, assignment.BACKGROUND),
-        sampling.uniform(features, size, _STREAM),
+        sampling.uniform(features, keys, _STREAM),
         count,
         min(num_positives(params), count),
     )

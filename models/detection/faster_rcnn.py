@@ -68,9 +68,9 @@ def two_stages(features, params, training):
     """Returns the outputs of `inference`, and the maps that the heads of RoIs read."""
     pyramid = fpn.pyramid(retinanet.backbone_maps(features, params, training), params, training)
     first = rpn.head(pyramid, params)
-    rois = rpn.proposals(_anchors(features, params), first, _sizes(features), params)
+    rois, numbers = rpn.proposals(_anchors(features, params), first, _sizes(features), params)
     if training:
-        rois = box_head.sample(rois, features, params)
+        rois = box_head.sample(rois, numbers, features, params)
     # Level 6 is for proposals only.
     maps = {level: x for level, x in pyramid.items() if level <= 5}
     logits, codes = box_head.head(maps, rois, params)

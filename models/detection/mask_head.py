@@ -68,8 +68,9 @@ def head(maps, rois, params):
 def mask_loss(rois, logits, labels, params):
     """Returns the loss of the masks of positive RoIs, a `Loss`.
 
-    The mean cross-entropy of the pixels of the true class's mask, over the positive RoIs of an
-    image, then over the images of the global batch that have boxes.
+    The targets are the parts of the true mask in the RoIs, in [0, 1] at its borders, as in
+    torchvision. The mean cross-entropy of the pixels of the true class's mask, over the positive
+    RoIs of an image, then over the images of the global batch that have boxes.
 
     Args:
       rois: float32 `[batch, n, 4]`.
@@ -83,7 +84,6 @@ def mask_loss(rois, logits, labels, params):
     masks = tf.cast(tf.gather(labels["masks"], index, batch_dims=1), tf.float32)
     frames = assignment.select(labels["mask_frames"], index)
     wanted = tf.stop_gradient(roi_align.crop_masks(masks, frames, rois, SIZE))
-    wanted = tf.cast(wanted >= 0.5, tf.float32)
     entropy = tf.nn.sigmoid_cross_entropy_with_logits(wanted, of_class(logits, targets.classes))
     per_roi = tf.reduce_mean(entropy, axis=[2, 3]) * is_positive
     means = tf.reduce_sum(per_roi, 1) / tf.maximum(tf.reduce_sum(is_positive, 1), 1.0)

@@ -93,13 +93,16 @@ def proposals(by_level, outputs: Outputs, sizes, params):
       params: see `default_params`.
 
     Returns:
-      float32 `[batch, num_proposals, 4]`; zeros where there are fewer.
+      float32 `[batch, num_proposals, 4]`, zeros where there are fewer; and the number of the anchor
+      that each box was made of, int32 `[batch, num_proposals]`.
     """
-    found = [
-        _best(by_level[level], outputs.logits[level], outputs.codes[level], sizes, params)
-        for level in sorted(outputs.logits)
-    ]
-    logits, boxes = (tf.stack(parts, axis=1) for parts in zip(*found))  # [batch, levels, k, ...]
+    found, first = [], 0
+    for level in sorted(outputs.logits):
+        values = outputs.logits[level], outputs.codes[level]
+        found.append(_best(by_level[level], first, *values, sizes, params))
+        first += len(by_level[level])
+    # [batch, levels, k, ...]
+    logits, boxes, numbers = (tf.stack(parts, axis=1) for parts in zip(*found))
     num_levels, k = logits.shape.as_list()[1:]
     flat_boxes = tf.reshape(boxes, [-1, k, 4])
     is_valid = box_ops.area(flat_boxes) > 0
@@ -112,13 +115,15 @@ def proposals(by_level, outputs: Outputs, sizes, params):
     logits, index = tf.math.top_k(logits, count)
     boxes = tf.gather(tf.reshape(boxes, [-1, num_levels * k, 4]), index, batch_dims=1)
     boxes = tf.where(logits[..., tf.newaxis] > _NEVER, boxes, 0.0)
-    return tf.stop_gradient(boxes)
+    numbers = tf.gather(tf.reshape(numbers, [-1, num_levels * k]), index, batch_dims=1)
+    return tf.stop_gradient(boxes), numbers
 
 
-def _best(level_anchors, logits, codes, sizes, params):
-    """Returns logits `[batch, k]` and boxes `[batch, k, 4]` of the best anchors of a level.
+def _best(level_anchors, first, logits, codes, sizes, params):
+    """Returns the best anchors of a level: logits, boxes and numbers, `[batch, k, ...]`.
 
-    All levels have k of `rpn_candidates`: boxes without an area fill up the small ones.
+    `first` is the number of the level's first anchor. All levels have k of `rpn_candidates`: boxes
+    without an area fill up the small ones.
     """
     k = params["rpn_candidates"]
     count = min(k, logits.shape.as_list()[1])
@@ -127,7 +132,8 @@ def _best(level_anchors, logits, codes, sizes, params):
     boxes = box_ops.decode(codes, tf.gather(tf.constant(level_anchors), index))
     boxes = box_ops.clip(boxes, sizes[:, 0], sizes[:, 1])
     missing = [[0, 0], [0, k - count]]
-    return tf.pad(logits, missing, constant_values=_NEVER), tf.pad(boxes, [*missing, [0, 0]])
+    logits = tf.pad(logits, missing, constant_values=_NEVER)
+    return logits, tf.pad(boxes, [*missing, [0, 0]]), tf.pad(first + index, missing)
 
 
 def rpn_losses(all_anchors, outputs: Outputs, features, labels, params):
@@ -154,7 +160,7 @@ def rpn_losses(all_anchors, outputs: Outputs, features, labels, params):
     index, is_sampled = sampling.sample(
         targets.classes >= 0,
         tf.equal(targets.classes, assignment.BACKGROUND),
-        sampling.uniform(features, len(all_anchors), _STREAM),
+        sampling.uniform(features, tf.range(len(all_anchors)), _STREAM),
         count,
         count // 2,
     )

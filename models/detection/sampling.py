@@ -10,24 +10,24 @@ from models.layers import dropout
 _INTEGERS = 2.0**24  # float32 numbers in [0, 1) of equal distance
 
 
-def uniform(features, count, stream):
-    """Returns random numbers, float32 `[batch, count]` in [0, 1).
+def uniform(features, keys, stream):
+    """Returns random numbers, float32 `[batch, n]` in [0, 1).
 
-    Those of an example depend on its own seed, so they do not depend on how the global batch is
-    distributed over cores.
+    Those of an example are a function of its seed and the keys, so they do not depend on how the
+    global batch is distributed over cores.
 
     Args:
       features: with `dropout.seeded`'s "dropout_seed", int32 `[batch, 2]`; without it the numbers
         are the same in each step.
-      count: int.
+      keys: int32 `[n]` or `[batch, n]`.
       stream: int, another one for each use.
     """
     if DROPOUT_SEED in features:
         seeds = tf.cast(features[DROPOUT_SEED], tf.uint32)
     else:
         seeds = tf.zeros([dropout.shape_of(features["image"])[0], 2], tf.uint32)
-    place = tf.cast(tf.range(count), tf.uint32)[tf.newaxis]
-    bits = _mix(place + tf.constant(stream, tf.uint32) * tf.constant(0x9E3779B9, tf.uint32))
+    keys = tf.bitcast(keys if keys.shape.rank == 2 else keys[tf.newaxis], tf.uint32)
+    bits = _mix(keys + tf.constant(stream, tf.uint32) * tf.constant(0x9E3779B9, tf.uint32))
     for column in range(2):
         bits = _mix(tf.bitwise.bitwise_xor(bits, _mix(seeds[:, column, tf.newaxis])))
     high = tf.bitwise.right_shift(bits, tf.constant(8, tf.uint32))

@@ -10,7 +10,7 @@ N = 50
 
 def uniform(session, seeds, count=1000, stream=1):
     features = {"dropout_seed": tf.constant(seeds, tf.int32)}
-    return session.run(sampling.uniform(features, count, stream))
+    return session.run(sampling.uniform(features, tf.range(count), stream))
 
 
 def test_numbers_are_uniform_and_uncorrelated(session):
@@ -34,6 +34,15 @@ def test_numbers_depend_on_seed_and_stream_and_not_on_the_batch(session):
     np.testing.assert_array_equal(uniform(session, seeds[1:2]), whole[1:2])
     assert (whole[0] == whole[2]).mean() < 0.01
     assert (uniform(session, seeds, stream=2) == whole).mean() < 0.01
+
+
+def test_numbers_depend_on_keys_and_not_on_their_places(session):
+    features = {"dropout_seed": tf.constant([[1, 2], [3, 4]], tf.int32)}
+    keys = np.array([[5, -1, 0], [0, 5, -1]], np.int32)
+    first, second = session.run(sampling.uniform(features, tf.constant(keys), 1))
+    one = session.run(sampling.uniform(features, tf.constant([0, 5, -1]), 1))
+    np.testing.assert_array_equal(first, one[0][[1, 2, 0]])
+    np.testing.assert_array_equal(second, one[1])
 
 
 def sample(session, is_positive, is_negative, count, max_positives):

@@ -13,6 +13,11 @@ import pathlib
 import sys
 import tempfile
 
+from engine.cli import startup
+
+if __name__ == "__main__":
+    startup.check(startup.check_environment)
+
 import nbclient
 import nbformat
 

@@ -10,6 +10,7 @@ from input_fns import DataError, convert, dataset_info
 from input_fns.convert import writer
 from input_fns.convert.options import Options
 from input_fns.core import records
+from input_fns.core.synthetic import SyntheticPipeline
 from input_fns.image import augment
 from input_fns.image.annotated_kind import MASK_SIZE, unpack_outlines
 from input_fns.image.instance_pipeline import InstancePipeline
@@ -169,3 +170,14 @@ def test_predictions_are_written_as_run_lengths(data, tmp_path):
     expected = np.zeros([50, 70], bool)
     expected[10:40, 20:60] = True
     np.testing.assert_array_equal(instance_masks.from_rle(rle), expected)
+
+
+def test_synthetic_examples_are_shaped_as_the_real_ones(data):
+    real = InstancePipeline(data, (16, 24))
+    made = SyntheticPipeline(real)
+    for name, arguments in (("train", [1]), ("eval", []), ("predict", [])):
+        expected, found = (
+            getattr(each, f"{name}_input_fn")("train", *arguments)({"batch_size": 4}).element_spec
+            for each in (real, made)
+        )
+        assert found == expected

@@ -244,7 +244,7 @@ def served(path, signature, **inputs):
 def test_an_export_takes_a_seed_or_a_latent(trained, run_with, gan_flags, tmp_path):
     (export,) = (trained / "export").iterdir()
     assert export.name.isdigit()  # failed-<version> if its check had failed
-    found = served(export, "generate", seed=[7, 8], **{"class": [3, 3]})
+    found = served(export, "generate", seed=[7, 8], class_id=[3, 3])
     requests = tmp_path / "wanted.jsonl"
     requests.write_text('{"seed": 7, "class": 3}\n{"seed": 8, "class": 3}\n')
     predict(run_with, trained, gan_flags, tmp_path / "images", f"--input={requests}")
@@ -255,7 +255,7 @@ def test_an_export_takes_a_seed_or_a_latent(trained, run_with, gan_flags, tmp_pa
         # Numbers in [0, 1] that are rounded to 255 steps: they differ by one where rounding does.
         difference = np.subtract(image(tmp_path / "images", name), pixels[..., 0], dtype=float)
         assert np.abs(difference).max() <= 1
-    raw = served(export, "serving_default", latent=np.zeros([1, 5]), **{"class": [3]})
+    raw = served(export, "serving_default", latent=np.zeros([1, 5]), class_id=[3])
     assert raw["image"].shape == (1, 8, 8, 1)
     assert 0 <= raw["image"].min() < raw["image"].max() <= 1
 

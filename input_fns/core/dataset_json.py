@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -117,6 +118,8 @@ def find_name_problem(features: Iterable[str]) -> str | None:
             return f"{name!a} is not a plain name"
         if name.partition("/")[0] in _RESERVED:
             return f"'{name}' is a reserved name; use another one than {', '.join(_RESERVED)}"
+        if keyword.iskeyword(name):
+            return f"'{name}' is a keyword of Python: tf.saved_model.load refuses such an input"
         if name in parents:
             return f"'{name}' is both a feature and a prefix of others"
     return None

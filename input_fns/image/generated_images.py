@@ -20,7 +20,7 @@ class Requests:
     """Images that a file asks for; implements `predictions.Examples`.
 
     Attributes:
-      rows: `{"first", "second", "fraction", "class"}`; see `LatentPipeline.requests_input_fn`.
+      rows: `{"first", "second", "fraction", "class_id"}`; see `LatentPipeline.requests_input_fn`.
       columns: images of a row of the sheet.
     """
 
@@ -94,7 +94,7 @@ class ImageWriter:
         """Yields the class and the seed of each image, as far as it has them."""
         names = self._pipeline.data.class_names
         if isinstance(self._examples, Requests):
-            classes = self._examples.rows["class"]
+            classes = self._examples.rows["class_id"]
             asked = self._examples.lines()
         else:
             batches = self._pipeline.host_examples(self._examples.what, 1024)

@@ -42,7 +42,7 @@ class Images(Kind):
             *arguments,
             latent_size=options.params["latent_size"],
             sampling_seed=options.params["sampling_seed"],
-            has_classes="class" in options.model_features,
+            has_classes="class_id" in options.model_features,
         )
 
     @classmethod

@@ -25,9 +25,9 @@ class LatentPipeline(ImagePipeline):
 
     Features of training and evaluation:
 
-        image   uint8 [batch, height, width, channels]
-        latent  float32 [batch, latent_size]  normal random numbers
-        class   int32 [batch]                 the class of the image, with `has_classes`
+        image     uint8 [batch, height, width, channels]
+        latent    float32 [batch, latent_size]  normal random numbers
+        class_id  int32 [batch]                 the class of the image, with `has_classes`
 
     A prediction gets no image. In training latents are a function of the seed of the run, the step
     and the place in the batch; in a split of `sampling_seed` and the image, so that an evaluation
@@ -67,7 +67,7 @@ class LatentPipeline(ImagePipeline):
     def features(self) -> dict[str, Feature]:
         """Features of an example in prediction, as the model gets them."""
         latent = {"latent": Feature("raw", "float32", (self.latent_size,))}
-        return {**latent, "class": Feature("raw", "int32", ())} if self.has_classes else latent
+        return {**latent, "class_id": Feature("raw", "int32", ())} if self.has_classes else latent
 
     @property
     def properties(self):
@@ -78,7 +78,7 @@ class LatentPipeline(ImagePipeline):
     @property
     def input_limits(self) -> dict[str, tuple]:
         """Limits of the values of a request; see `serving.checked`."""
-        classes = {"class": (0, self.data.num_classes)} if self.has_classes else {}
+        classes = {"class_id": (0, self.data.num_classes)} if self.has_classes else {}
         return {"latent": serving.FINITE, **classes}
 
     # Stages: see RecordPipeline.
@@ -99,7 +99,7 @@ class LatentPipeline(ImagePipeline):
         features, labels = super().batch_transform(features, labels, random)
         training = random is not None
         latents = random["latent"] if training else self.latents(_sums(features["image"]))
-        classes = {"class": labels} if self.has_classes and tf.is_tensor(labels) else {}
+        classes = {"class_id": labels} if self.has_classes and tf.is_tensor(labels) else {}
         return {**features, "latent": latents, **classes}, labels
 
     def features_in_order(self, split):
@@ -123,7 +123,7 @@ class LatentPipeline(ImagePipeline):
         """Returns NumPy features of a synthetic data set."""
         size = [len(features["image"]), self.latent_size]
         latents = np.random.default_rng(seed).normal(size=size).astype(np.float32)
-        classes = {"class": labels.astype(np.int32)} if self.has_classes else {}
+        classes = {"class_id": labels.astype(np.int32)} if self.has_classes else {}
         return {**features, "latent": latents, **classes}
 
     # Prediction and serving.
@@ -136,7 +136,7 @@ class LatentPipeline(ImagePipeline):
         """Returns an input_fn for prediction of requests, in order.
 
         Args:
-          rows: `{"first": int32 [n], "second": int32 [n], "fraction": float32 [n], "class":
+          rows: `{"first": int32 [n], "second": int32 [n], "fraction": float32 [n], "class_id":
             int32 [n]}`: seeds, and where the latent is between theirs on a great circle.
         """
 
@@ -144,7 +144,7 @@ class LatentPipeline(ImagePipeline):
         def features(row):
             ends = self.latents(row["first"]), self.latents(row["second"])
             latent = {"latent": _slerp(*ends, row["fraction"][:, tf.newaxis])}
-            return {**latent, "class": row["class"]} if self.has_classes else latent
+            return {**latent, "class_id": row["class_id"]} if self.has_classes else latent
 
         def input_fn(params):
             dataset = tf.data.Dataset.from_tensor_slices(rows).batch(params["batch_size"])
@@ -163,7 +163,7 @@ class LatentPipeline(ImagePipeline):
         number = Feature("raw", "int32", ())
         inputs = {"seed": number, **self.features}
         del inputs["latent"]
-        limits = {name: limit for name, limit in self.input_limits.items() if name == "class"}
+        limits = {name: limit for name, limit in self.input_limits.items() if name == "class_id"}
         raw = serving.Receiver(
             serving.raw_inputs(self.features),
             dict,

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from models.detection import anchors
 from models.layers import normalization
+from models.layers.resize import double
 from models.model import ModelError, check_positive
 
 
@@ -123,10 +124,6 @@ def _conv(x, filters, size, name, strides=1, initializer=None, bias=0.0):
 
 
 def _upsample(x, shape):
-    """Repeats each pixel of `[batch, h, w, c]` twice in both directions, cropped to `shape`.
-
-    XLA has no gradient of ResizeNearestNeighbor on a CPU. XLA fuses this into the addition, and a
-    CPU takes half of the time of broadcasting. OpenVINO reads tf.tile here wrongly.
-    """
-    x = tf.nn.depth_to_space(tf.concat([x] * 4, axis=-1), 2)
+    """Repeats each pixel twice in both directions, cropped to `shape`, that of a map."""
+    x = double(x)
     return x[:, : shape[1], : shape[2]]

@@ -1,7 +1,7 @@
 """Generative adversarial networks of images: hyperparameters, losses, training step, predictions.
 
 Features are `{"image": uint8 [batch, height, width, channels], "latent": float32 [batch,
-latent_size]}`, and of a conditional network `"class": int32 [batch]`; a prediction has no image.
+latent_size]}`, and of a conditional network `"class_id": int32 [batch]`; a prediction has no image.
 `input_fns.image.latent_pipeline` makes them. Variables are in the scopes `generator` and
 `discriminator`.
 """
@@ -80,9 +80,9 @@ def scaled_images(features, params):
 
 def _classes(features, params):
     """Returns one-hot classes, `[batch, num_classes]`; None without classes."""
-    if "class" not in features:
+    if "class_id" not in features:
         return None
-    return tf.one_hot(features["class"], params["num_classes"], dtype=params["precision"])
+    return tf.one_hot(features["class_id"], params["num_classes"], dtype=params["precision"])
 
 
 class Gan:
@@ -189,7 +189,7 @@ def model(
         check_params=check_params,
         unused_params=unused_params,
         train_step=gan.train_step,
-        features=("image", "latent", *(["class"] if is_conditional else [])),
+        features=("image", "latent", *(["class_id"] if is_conditional else [])),
         dataset_properties=("image_shape", *(["num_classes"] if is_conditional else [])),
     )
 

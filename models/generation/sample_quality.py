@@ -39,7 +39,7 @@ def host_metrics(params, pipeline):
     """Returns the metrics; see `Model`."""
     if not params["feature_network"]:
         return []
-    num_classes = pipeline.data.num_classes if "class" in pipeline.features else 0
+    num_classes = pipeline.data.num_classes if "class_id" in pipeline.features else 0
     has_classes = feature_network.num_classes(params["feature_network"]) == num_classes > 0
     return [SampleQuality(params, has_classes)]
 

@@ -12,7 +12,7 @@ _ROWS, _COLUMNS = 10, 10
 
 def reports(params, pipeline):
     """Returns the report; see `Model`."""
-    num_classes = pipeline.data.num_classes if "class" in pipeline.features else 0
+    num_classes = pipeline.data.num_classes if "class_id" in pipeline.features else 0
     return [Samples(params, num_classes)]
 
 
@@ -40,7 +40,7 @@ class Samples:
         self.requests = {"latent": np.concatenate([latents, between]).astype(np.float32)}
         if num_classes:
             classes = np.repeat(np.arange(num_rows, dtype=np.int32), _COLUMNS)
-            self.requests["class"] = np.tile(classes, 2)
+            self.requests["class_id"] = np.tile(classes, 2)
 
     def write(self, evaluation):
         """Writes PNG files and images of TensorBoard; nothing on a TPU."""

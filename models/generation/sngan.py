@@ -4,7 +4,7 @@ SNGAN (Miyato et al. 2018, arXiv:1802.05957, appendix B.4) with the projection d
 Miyato and Koyama 2018 (arXiv:1802.05637); the generator has conditional batch norm. As in BigGAN
 (Brock et al. 2018, arXiv:1809.11096) the channels double where the sides halve.
 
-    features = {"image": images, "latent": latents, "class": classes}
+    features = {"image": images, "latent": latents, "class_id": classes}
     images = inference(features, params, training=True)["image"]
 
 Scopes: `generator/project`, `generator/block_1` ..., `generator/image`; `discriminator/block_1`
@@ -19,6 +19,7 @@ from models.generation import gan
 from models.layers import spectral_norm
 from models.layers.conditional_batch_norm import conditional_batch_norm
 from models.layers.normalization import batch_norm
+from models.layers.resize import double
 from models.model import check_not_negative, check_positive
 
 
@@ -70,9 +71,9 @@ def generate(latents, classes, params, training):
 
 def _up(x, classes, filters, params, training):
     """Residual block of the generator: `[batch, 2 * height, 2 * width, filters]` (figure 7)."""
-    shortcut = _doubled(_conv2d(x, filters, 1, "shortcut"))
+    shortcut = double(_conv2d(x, filters, 1, "shortcut"))
     x = conditional_batch_norm(x, classes, params, training, "batch_norm_1")
-    x = _conv2d(_doubled(tf.nn.relu(x)), filters, 3, "conv_1")
+    x = _conv2d(double(tf.nn.relu(x)), filters, 3, "conv_1")
     x = conditional_batch_norm(x, classes, params, training, "batch_norm_2")
     return shortcut + _conv2d(tf.nn.relu(x), filters, 3, "conv_2")
 
@@ -115,13 +116,6 @@ def _down(x, filters, training, is_first, is_halved):
     shortcut = conv2d(halved(x), 1, "shortcut") if has_conv else x
     x = conv2d(x if is_first else tf.nn.relu(x), 3, "conv_1")
     return shortcut + halved(conv2d(tf.nn.relu(x), 3, "conv_2"))
-
-
-def _doubled(x):
-    """Repeats rows and columns: `[batch, 2 * height, 2 * width, channels]`."""
-    _, height, width, channels = x.shape.as_list()
-    x = tf.tile(x[:, :, tf.newaxis, :, tf.newaxis], [1, 1, 2, 1, 2, 1])
-    return tf.reshape(x, [-1, 2 * height, 2 * width, channels])
 
 
 def _conv2d(x, filters, kernel_size, name):

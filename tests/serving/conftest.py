@@ -14,10 +14,10 @@ from input_fns.convert.source import RawArrays
 from input_fns.core import serving
 from input_fns.core.target import Target
 from input_fns.image.sources import digits
-from models.layers import traced
-from tests import numerics, variable_values
+from tests import keras_applications, numerics
+from tests.keras_applications import APPLICATIONS
 from tests.marks import slow
-from tools import keras_network, runtimes
+from tools import runtimes
 from tools.serving_equality import export_run
 
 KERAS = ["--dataset=digits", "--train_steps=20", "--train_batch_size=32", "--seed=1"]
@@ -120,32 +120,19 @@ def keras_swish(make, digits_dir):
 
 
 @pytest.fixture(scope="session")
-def efficientnet(make, once, digits_dir):
-    """An EfficientNet-B0 of Keras with random weights, its last layer trained on the digits."""
-    name = "tf.keras.applications.EfficientNetB0"
+def application(make, once):
+    """Exports an application of Keras with its last layer trained: `application("DenseNet121")`."""
 
-    def write(folder):
-        folder.mkdir()
-        with traced.tensorflow_2():
-            tf.keras.backend.reset_uids()
-            network = tf.keras.applications.EfficientNetB0(False, None, input_shape=(32, 32, 1))
-            for variable in network.variables:
-                value = variable_values.random_value(variable)
-                variable.assign(tf.cast(value, variable.dtype))
-            for layer in network.layers:
-                layer.momentum = 0.0  # of batch norm: the moving averages are those of the images
-            images = digits.read(Options("digits")).splits["train"].images[:100]
-            network(tf.image.resize(images, (32, 32)), training=True)
-            network.save_weights(f"{folder}/weights.h5")
-        keras_network.to_checkpoint(name, f"{folder}/weights.h5", f"{folder}/start", "32x32x1")
+    def export(name):
+        found = APPLICATIONS[name]
+        data = once("digits_in_colors", keras_applications.write_digits)
+        weights = once(f"weights_{name}", functools.partial(keras_applications.write_weights, name))
+        every = [f"--model=keras:{keras_applications.NAME}{name}", *KERAS, f"--data_dir={data}"]
+        every += [f"--image_size={found.size}", "--params=trainable=logits/.*"]
+        every += [f"--warm_start_from={weights}/start"]
+        return make(name, *found.arithmetic.values(), *every)
 
-    every = [f"--model=keras:{name}", *KERAS, f"--data_dir={digits_dir}", "--image_size=32"]
-    every += ["--params=trainable=logits/.*"]
-    every += [f"--warm_start_from={once('efficientnet_weights', write)}/start"]
-    # Three of preprocessing; 16 blocks of 3 convolutions, each with 2 operations of batch norm and
-    # 5 of swish, and a squeeze-and-excitation of 2 layers; the stem and the head; the last layer.
-    terms, depth = 1152, 3 + 18 * 3 * 8 + 16 * 12 + 4
-    return make("efficientnet", terms, depth, *every)
+    return export
 
 
 @dataclasses.dataclass(frozen=True)
@@ -233,6 +220,8 @@ def translator(make, text_flags):
 @pytest.fixture(scope="session", params=["translator", slow("cnn"), slow("mobilenet")])
 def exported(request):
     """Each export."""
+    if request.param in APPLICATIONS:
+        return request.getfixturevalue("application")(request.param)
     return request.getfixturevalue(request.param)
 
 

@@ -5,6 +5,7 @@ import pytest
 
 from input_fns.core import serving
 from tests import numerics
+from tests.keras_applications import APPLICATIONS
 from tests.marks import slow
 from tools import runtimes
 
@@ -18,8 +19,8 @@ def load(name, exported, c_api):
 # TensorFlow Lite runs the CNN in test_recipes.py. ONNX Runtime converts in another process. Others
 # of TensorFlow start it again and match the C API, whose answers test_signatures.py compares.
 QUICK = {("Triton", "cnn"), ("OpenVINO", "cnn")}
-MODELS = ("cnn", "translator", "mobilenet", "keras_swish", "efficientnet")
-MODELS += ("several_labels", "numbers", "sngan", "dcgan")
+MODELS = ("cnn", "translator", "mobilenet", "keras_swish", "several_labels", "numbers")
+MODELS += ("sngan", "dcgan", *APPLICATIONS)
 NAMES = (*runtimes.TENSORFLOW_RUNTIMES, "TensorFlow Lite", "ONNX Runtime", "OpenVINO")
 CASES = [(name, model) for name in NAMES for model in MODELS]
 

@@ -33,7 +33,7 @@ def read(path: str, pipeline) -> generated_images.Requests:
         rows += found
     if not rows:
         raise DataError(f"{path} has no request. Write {_FORM}")
-    dtypes = {"first": np.int32, "second": np.int32, "fraction": np.float32, "class": np.int32}
+    dtypes = {"first": np.int32, "second": np.int32, "fraction": np.float32, "class_id": np.int32}
     arrays = {n: np.array(column, dtypes[n]) for n, column in zip(dtypes, zip(*rows))}
     return generated_images.Requests(pipeline, arrays, columns)
 

@@ -248,6 +248,7 @@ def numbers(**features):
         ({"splits": {"train": [numbers(y="a")]}}, "feature 'y' is str, and must be a number, a"),
         ({"splits": {"train": [numbers(y=2**40)]}}, "is 1099511627776, not an int32"),
         ({"splits": {"train": [numbers(weight=1)]}}, "'weight' is a reserved name"),
+        ({"splits": {"train": [numbers(**{"class": 1})]}}, "is a keyword of Python"),
         ({"splits": {"train": [numbers(y=np.zeros([0, 4]))]}}, "pad it to a static shape"),
         (
             {"splits": {"train": [numbers(), numbers(y=1)]}},

@@ -28,15 +28,15 @@ def batches(input_fn, batch_size, count=3):
 def test_latents_of_a_split_do_not_depend_on_the_batch_size(pipeline):
     (small, _), (more, _), _ = batches(pipeline.eval_input_fn("test"), 4)
     large, labels = batches(pipeline.eval_input_fn("test"), 8)[0]
-    for name in ("image", "latent", "class"):
+    for name in ("image", "latent", "class_id"):
         np.testing.assert_array_equal(np.concatenate([small[name], more[name]]), large[name])
-    np.testing.assert_array_equal(large["class"], labels)
+    np.testing.assert_array_equal(large["class_id"], labels)
 
 
 def test_a_prediction_gets_the_latents_of_the_evaluation_without_images(pipeline):
     (evaluated, _), *_ = batches(pipeline.eval_input_fn("test"), 8)
     predicted, *_ = batches(pipeline.predict_input_fn("test"), 8)
-    assert predicted.keys() == {"latent", "class"}
+    assert predicted.keys() == {"latent", "class_id"}
     np.testing.assert_array_equal(predicted["latent"], evaluated["latent"])
 
 
@@ -63,7 +63,7 @@ def test_a_resumed_training_gets_the_latents_of_its_step(pipeline):
         np.testing.assert_array_equal(features["latent"], expected["latent"])
         np.testing.assert_array_equal(features["image"], expected["image"])
         np.testing.assert_array_equal(labels, expected_labels)
-        np.testing.assert_array_equal(features["class"], labels)
+        np.testing.assert_array_equal(features["class_id"], labels)
     first, second = (features["latent"] for features, _ in whole[:2])
     assert np.abs(first - second).min() > 0
 
@@ -78,7 +78,7 @@ def test_two_seeds_are_interpolated_on_a_great_circle(pipeline, tmp_path, sessio
     expected = slerp(first.astype(float), last.astype(float), fractions)
     numerics.assert_close(found["latent"], expected, terms=SIZE, depth=8)
     np.testing.assert_array_equal(found["latent"][0], first)
-    np.testing.assert_array_equal(found["class"], [1, 1, 1])
+    np.testing.assert_array_equal(found["class_id"], [1, 1, 1])
 
 
 @pytest.mark.parametrize(

@@ -198,9 +198,15 @@ def read(
         if len(values) != len(columns):
             raise DataError(
                 f"{path}, line {number}: {len(values)} values instead of {len(columns)}: "
-                f"{listed(columns)}{delimited.other_delimiter(values, delimiter)}"
+                f"{listed(columns)}{_hint(values, columns, delimiter)}"
             )
     return Table(path, tuple(columns), fitted, numbers)
+
+
+def _hint(values, columns, delimiter):
+    if len(values) > len(columns) and delimiter != "\t":
+        return f". Put a value that contains '{delimiter}' in double quotes"
+    return delimited.other_delimiter(values, delimiter)
 
 
 def _check_header(path, columns, delimiter):

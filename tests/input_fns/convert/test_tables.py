@@ -119,7 +119,11 @@ def test_backslashes_stay_where_quotes_are_doubled(read):
         ("a.csv", "text;label\na, b;good\n", r"one column, 'text;label'.* by ';', set --delimiter"),
         ("a.csv", "text\tlabel\na\tb\n", r"separated by tab, set --delimiter=tab"),
         ("a.tsv", "text,label\na,b\n", r"separated by ',', set --delimiter=','"),
-        ("a.csv", "text,label\na,b,c\n", r"a\.csv, line 2: 3 values instead of 2: text, label"),
+        (
+            "a.csv",
+            "text,label\na,b,c\n",
+            r"line 2: 3 values instead of 2: text, label\. Put .*quotes",
+        ),
         ("a.csv", 'text,label\na,"b\nc,d\n', r"a\.csv, after line 1: invalid CSV"),
         ("a.csv", 'text,label\n"a \\" b",c,d\n', r"a\.csv, after line 1: invalid CSV"),
         ("a.csv", "text, text\na,b\n", r"more than one column 'text'"),

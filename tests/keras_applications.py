@@ -69,7 +69,7 @@ def write_weights(name: str, folder) -> None:
     function = getattr(tf.keras.applications, name)
     with traced.tensorflow_2():
         tf.keras.backend.reset_uids()
-        network = function(False, None, input_shape=(size, size, 3))
+        network = function(include_top=False, weights=None, input_shape=(size, size, 3))
         for variable in network.variables:
             value = variable_values.random_value(variable)
             variable.assign(tf.cast(value, variable.dtype))

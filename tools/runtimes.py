@@ -146,8 +146,10 @@ class Onnx(Runtime):
             command = [sys.executable, "-m", "tf2onnx.convert", "--saved-model", path]
             command += ["--tag", "serve", "--signature_def", serving.RAW, "--opset", "17"]
             subprocess.run([*command, "--output", file], check=True, capture_output=True)
+            # It would give the zeros that are padded before a max pooling the value -inf.
+            disabled = ["Pad_Fusion"]
             self._session = onnxruntime.InferenceSession(
-                file, options, providers=["CPUExecutionProvider"]
+                file, options, providers=["CPUExecutionProvider"], disabled_optimizers=disabled
             )
 
     def _answer(self, inputs):

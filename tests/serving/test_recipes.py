@@ -63,15 +63,14 @@ def test_lite_float32_and_int8(cnn, raw, tmp_path, digits_dir, assert_predicted)
 
 
 @pytest.mark.slow
-def test_onnx(cnn, raw, tmp_path, assert_predicted):
+def test_onnx(cnn, raw, tmp_path, digits_dir, assert_predicted):
     if runtimes.missing("ONNX Runtime"):
         pytest.skip(f"needs {runtimes.missing('ONNX Runtime')}")
-    import onnxruntime
-
-    (command,) = recipes("ONNX", "")
+    (command,), (code,) = recipes("ONNX", ""), recipes("ONNX", "python")
     words = shlex.split(command.replace("EXPORT", cnn.path).replace("OUT", str(tmp_path)))
     subprocess.run([sys.executable, *words[1:]], check=True, capture_output=True)
-    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
+    code = code.replace("OUT", str(tmp_path))
+    session = run_recipe(code, cnn, tmp_path, digits_dir)["session"]
     (probabilities,) = session.run(["probabilities"], raw(cnn))
     assert_predicted(cnn, {"probabilities": probabilities})
 

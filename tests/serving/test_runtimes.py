@@ -22,7 +22,8 @@ QUICK = {("Triton", "cnn"), ("OpenVINO", "cnn")}
 MODELS = ("cnn", "translator", "mobilenet", "keras_swish", "several_labels", "numbers")
 MODELS += ("sngan", "dcgan", *APPLICATIONS)
 NAMES = (*runtimes.TENSORFLOW_RUNTIMES, "TensorFlow Lite", "ONNX Runtime", "OpenVINO")
-CASES = [(name, model) for name in NAMES for model in MODELS]
+UNSUPPORTED = {("ONNX Runtime", "ConvNeXtTiny")}  # tf2onnx has no grouped convolutions of Keras
+CASES = [(n, model) for n in NAMES for model in MODELS if (n, model) not in UNSUPPORTED]
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ import functools
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-from common import files, folders
 from input_fns import DataError
+from input_fns.text import vocabulary_file
 from input_fns.text.wordpiece import Encoding
 
 try:
@@ -171,10 +171,4 @@ def load(path: str, lower_case: bool, strip_accents: bool = True) -> SentencePie
     Raises:
       DataError: it is missing or invalid.
     """
-    if not folders.is_file(path, or_missing=True):
-        raise DataError(f"the vocabulary {path} is not a file")
-    try:
-        with files.open_bytes(path) as file:
-            return SentencePieceTokenizer(file.read(), lower_case, path, strip_accents)
-    except folders.missing_error(path) as error:
-        raise DataError(f"the vocabulary {path} is not there") from error
+    return SentencePieceTokenizer(vocabulary_file.read(path), lower_case, path, strip_accents)

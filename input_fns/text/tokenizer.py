@@ -18,9 +18,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from common import files, folders, names
+from common import folders, names
 from common.constants import END_OF_TEXT
 from input_fns import DataError
+from input_fns.text import vocabulary_file
 
 try:
     import tokenizers
@@ -168,7 +169,7 @@ def load(path: str) -> Tokenizer:
       DataError: it is missing or invalid.
     """
     if not folders.is_folder(path):
-        return Tokenizer(_without_additions(_read(path), path), path)
+        return Tokenizer(_without_additions(vocabulary_file.read(path), path), path)
     for pair in _PAIRS:
         paths = [os.path.join(path, name) for name in pair]
         if folders.is_file(paths[0]):
@@ -218,8 +219,8 @@ def _byte_level(model):
 def _from_pair(vocabulary_path, merges_path):
     """Returns the tokenizer of vocab.json and merges.txt."""
     try:
-        vocabulary = json.loads(_read(vocabulary_path))
-        lines = _read(merges_path).decode().split("\n")
+        vocabulary = json.loads(vocabulary_file.read(vocabulary_path))
+        lines = vocabulary_file.read(merges_path).decode().split("\n")
         merges = [tuple(line.split(" ")) for line in lines if line and line[:8] != "#version"]
         model = tokenizers.models.BPE(vocabulary, merges)
     except DataError:
@@ -241,16 +242,6 @@ def _without_additions(content, name):
     except (ValueError, AttributeError, RecursionError) as error:
         raise DataError(f"{name} is not a tokenizer.json: {error}") from error
     return json.dumps(parsed, ensure_ascii=False).encode()
-
-
-def _read(path):
-    if not folders.is_file(path, or_missing=True):
-        raise DataError(f"the vocabulary {path} is not a file")
-    try:
-        with files.open_bytes(path) as file:
-            return file.read()
-    except folders.missing_error(path) as error:
-        raise DataError(f"the vocabulary {path} is not there") from error
 
 
 def _pieces(text) -> Iterator[str]:

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from common import files, folders
 from common.constants import EOS, PAD
 from input_fns import DataError
+from input_fns.text import vocabulary_file
 
 try:
     import sentencepiece
@@ -100,13 +100,7 @@ def load(path: str) -> Vocabulary:
     Raises:
       DataError: it is missing or invalid.
     """
-    if not folders.is_file(path, or_missing=True):
-        raise DataError(f"the vocabulary {path} is not a file")
-    try:
-        with files.open_bytes(path) as file:
-            return Vocabulary(file.read(), path)
-    except folders.missing_error(path) as error:
-        raise DataError(f"the vocabulary {path} is not there") from error
+    return Vocabulary(vocabulary_file.read(path), path)
 
 
 def train(lines: Iterable[bytes], size: int, kind: str, seed: int) -> Vocabulary:

@@ -14,9 +14,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from common import files, folders
 from common.names import shown
 from input_fns import DataError
+from input_fns.text import vocabulary_file
 
 try:
     import tokenizers
@@ -280,13 +280,7 @@ def load(path: str, lower_case: bool, strip_accents: bool = True) -> WordPieceTo
     Raises:
       DataError: it is missing or invalid.
     """
-    if not folders.is_file(path, or_missing=True):
-        raise DataError(f"the vocabulary {path} is not a file")
-    try:
-        with files.open_bytes(path) as file:
-            return WordPieceTokenizer(file.read(), lower_case, path, strip_accents)
-    except folders.missing_error(path) as error:
-        raise DataError(f"the vocabulary {path} is not there") from error
+    return WordPieceTokenizer(vocabulary_file.read(path), lower_case, path, strip_accents)
 
 
 def count_words(texts: Iterable[str], lower_case: bool, strip_accents: bool = True) -> Counter[str]:

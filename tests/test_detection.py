@@ -12,7 +12,7 @@ from input_fns import convert
 from input_fns.convert import writer
 from input_fns.convert.options import Options
 from models.vision import resnet
-from tests import numerics, shapes_data
+from tests import detector_cores, shapes_data
 
 pytest.importorskip("pycocotools")
 
@@ -113,9 +113,6 @@ def test_a_tpu_detects_the_same(run_tpu_with, shapes_dir, model_dir, tmp_path):
         np.testing.assert_allclose(ours["bbox"], theirs["bbox"], atol=1e-3)
 
 
-STEPS, BATCH = 10, 16
-
-
 @pytest.fixture
 def excess(run_with, run_tpu_with, shapes_dir, variables, tmp_path):
     """Trains on a CPU and on 8 cores, two images per core with 0 to 8 boxes.
@@ -126,25 +123,15 @@ def excess(run_with, run_tpu_with, shapes_dir, variables, tmp_path):
     def measure():
         flags = [
             *SMALL,
+            f"--data_dir={shapes_dir}",
             # Not a multiple of 4: a TPU's stem, which pools first, equals the other one with ReLU
             # only, not with a smooth activation (tests/models/layers/test_conv_batch_norm.py).
             "--image_size=62x46",
-            "--mode=train",
-            f"--data_dir={shapes_dir}",
-            f"--train_batch_size={BATCH}",
-            f"--save_checkpoints_steps={STEPS}",
-            "--params=batch_norm_cross_replica=true,optimizer=momentum,learning_rate=0.01",
         ]
-        run_with(*flags, f"--model_dir={tmp_path}/start", "--train_steps=1")
-        flags += [f"--warm_start_from={tmp_path}/start", f"--train_steps={STEPS}"]
-        run_with(*flags, f"--model_dir={tmp_path}/cpu")
-        cores = ["--tpu=emulator", "--tpu_topology=1x8"]
-        run_tpu_with(*flags, f"--model_dir={tmp_path}/tpu", *cores)
-        expected, got = variables(tmp_path / "cpu"), variables(tmp_path / "tpu")
-        assert got["global_step"] == expected["global_step"] == STEPS
         # Each step sums the gradients of the locations of the largest map, 8 x 6, of the batch.
-        terms = BATCH * 8 * 6
-        return numerics.excess(got, expected, depth=STEPS, terms=terms, magnitude=1.0)
+        return detector_cores.excess(
+            run_with, run_tpu_with, variables, tmp_path, flags, steps=10, terms=8 * 6
+        )
 
     return measure
 

@@ -13,7 +13,7 @@ from input_fns import convert
 from input_fns.convert import writer
 from input_fns.convert.options import Options
 from models.vision import resnet
-from tests import numerics, shapes_data
+from tests import detector_cores, shapes_data
 
 pytest.importorskip("pycocotools")
 
@@ -160,9 +160,6 @@ def test_a_saved_model_returns_masks_in_the_picture(model_dir, run_with, tmp_pat
     assert min(same) > 0.999
 
 
-STEPS, BATCH = 3, 16
-
-
 @pytest.fixture
 def excess(run_with, run_tpu_with, shapes_dir, variables, tmp_path):
     """Trains on a CPU and on 8 cores, two images per core with 0 to 4 boxes.
@@ -173,29 +170,18 @@ def excess(run_with, run_tpu_with, shapes_dir, variables, tmp_path):
     def measure():
         flags = [
             *SMALL,
+            f"--data_dir={shapes_dir}",
             # Not a multiple of 4: a TPU's stem, which pools first, equals the other one with ReLU
             # only, not with a smooth activation (tests/models/layers/test_conv_batch_norm.py).
             "--image_size=62x62",
-            "--mode=train",
-            "--seed=1",  # of the samples of anchors and proposals
-            f"--data_dir={shapes_dir}",
-            f"--train_batch_size={BATCH}",
-            f"--save_checkpoints_steps={STEPS}",
-            "--params=batch_norm_cross_replica=true,optimizer=momentum,learning_rate=0.01",
             # All anchors are proposals. Of proposals with almost equal scores, rounding decides
             # which is the best of the candidates, and which one NMS keeps.
             "--params=rpn_candidates=300,num_proposals=1200,rpn_nms_iou=1",
         ]
-        run_with(*flags, f"--model_dir={tmp_path}/start", "--train_steps=1")
-        flags += [f"--warm_start_from={tmp_path}/start", f"--train_steps={STEPS}"]
-        run_with(*flags, f"--model_dir={tmp_path}/cpu")
-        cores = ["--tpu=emulator", "--tpu_topology=1x8"]
-        run_tpu_with(*flags, f"--model_dir={tmp_path}/tpu", *cores)
-        expected, got = variables(tmp_path / "cpu"), variables(tmp_path / "tpu")
-        assert got["global_step"] == expected["global_step"] == STEPS
         # Each step sums the gradients of the cells that the RoIs of the batch read.
-        terms = BATCH * 8 * 14 * 14 * 16
-        return numerics.excess(got, expected, depth=STEPS, terms=terms, magnitude=1.0)
+        return detector_cores.excess(
+            run_with, run_tpu_with, variables, tmp_path, flags, steps=3, terms=8 * 14 * 14 * 16
+        )
 
     return measure
 
@@ -214,7 +200,9 @@ def test_a_loss_normalized_per_core_differs(excess, monkeypatch):
     def of_core(terms, params):
         del params
         return {
-            name: float(BATCH) if term.weights is None else tf.reduce_sum(term.weights)
+            name: float(detector_cores.BATCH)
+            if term.weights is None
+            else tf.reduce_sum(term.weights)
             for name, term in terms.items()
         }
 

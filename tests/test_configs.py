@@ -229,7 +229,7 @@ def test_a_recipe_of_a_gan_is_built(path):
     features = {
         "image": tf.compat.v1.placeholder(tf.uint8, [batch, *shape]),
         "latent": tf.compat.v1.placeholder(tf.float32, [batch, params["latent_size"]]),
-        "class": tf.compat.v1.placeholder(tf.int32, [batch]),
+        "class_id": tf.compat.v1.placeholder(tf.int32, [batch]),
     }
     outputs = forward.infer(model, features, params, training=True)
     assert outputs["image"].shape.as_list() == [batch, *shape]

@@ -34,6 +34,7 @@ from input_fns.convert.shared_array import SharedArray, SharedRows
 from input_fns.image.sources import digits
 from input_fns.text.parallel_kind import Text
 from input_fns.text.sources import subwords
+from models.vision import resnet
 from tests import slow_part
 from tpu.connect.request import TPUError
 
@@ -90,6 +91,14 @@ def session(graph):
 def eager():
     """Eager execution, for comparisons with Keras."""
     with context.eager_mode():
+        yield
+
+
+@pytest.fixture(scope="module")
+def shallow_backbone():
+    """A ResNet-18 of one block per stage: building graphs takes most of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(resnet.DEPTHS, 18, ((1, 1, 1, 1), False))
         yield
 
 

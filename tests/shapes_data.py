@@ -13,6 +13,10 @@ import pathlib
 import numpy as np
 from PIL import Image
 
+from input_fns import convert
+from input_fns.convert import writer
+from input_fns.convert.options import Options
+
 CLASS_NAMES = ("circle", "square")
 # Neither starts at 0 or 1 nor is without gaps, as in COCO.
 CATEGORY_IDS = (3, 7)
@@ -120,6 +124,17 @@ def write_coco(folder: pathlib.Path, splits: dict[str, int], **options) -> None:
         path = folder / "annotations" / f"instances_{split}.json"
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(coco(drawn)))
+
+
+def prepare_coco(
+    folder: pathlib.Path, splits: dict[str, int], task: str, name: str | None = None
+) -> pathlib.Path:
+    """Converts `write_coco`'s files; returns the folder of the data set."""
+    write_coco(folder / "raw", splits)
+    given = {} if name is None else {"name": name}
+    options = Options("coco", source=str(folder / "raw"), task=task, **given)
+    writer.write(convert.read(options), str(folder / "data"))
+    return folder / "data"
 
 
 def coco(drawn: dict[int, Drawing]) -> dict:

@@ -8,13 +8,10 @@ import pytest
 import tensorflow as tf
 
 from engine.train import loss_reduction
-from input_fns import convert
-from input_fns.convert import writer
-from input_fns.convert.options import Options
-from models.vision import resnet
 from tests import detector_cores, shapes_data
 
 pytest.importorskip("pycocotools")
+pytestmark = pytest.mark.usefixtures("shallow_backbone")
 
 SMALL = (
     "--model=retinanet",
@@ -32,18 +29,7 @@ SMALL = (
 def shapes_dir(tmp_path_factory):
     """Prepared drawings: 16 for training, 11 for validation, some of them without shapes."""
     folder = tmp_path_factory.mktemp("shapes")
-    shapes_data.write_coco(folder / "raw", {"train": 16, "val": 11})
-    options = Options("coco", name="shapes", source=str(folder / "raw"), task="detection")
-    writer.write(convert.read(options), str(folder / "data"))
-    return folder / "data"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def shallow_backbone():
-    """A ResNet-18 of one block per stage: building graphs takes most of the time."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(resnet.DEPTHS, 18, ((1, 1, 1, 1), False))
-        yield
+    return shapes_data.prepare_coco(folder, {"train": 16, "val": 11}, "detection", "shapes")
 
 
 @pytest.fixture(scope="module")

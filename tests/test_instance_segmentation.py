@@ -9,13 +9,10 @@ import tensorflow as tf
 
 from common import instance_masks
 from engine.train import loss_reduction
-from input_fns import convert
-from input_fns.convert import writer
-from input_fns.convert.options import Options
-from models.vision import resnet
 from tests import detector_cores, shapes_data
 
 pytest.importorskip("pycocotools")
+pytestmark = pytest.mark.usefixtures("shallow_backbone")
 
 SMALL = (
     "--model=mask_rcnn",
@@ -34,20 +31,8 @@ SMALL = (
 def shapes_dir(tmp_path_factory):
     """Prepared drawings: 16 for training, 11 for validation, some of them without shapes."""
     folder = tmp_path_factory.mktemp("shapes")
-    shapes_data.write_coco(folder / "raw", {"train": 16, "val": 11})
-    options = Options(
-        "coco", name="shapes", source=str(folder / "raw"), task="instance_segmentation"
-    )
-    writer.write(convert.read(options), str(folder / "data"))
-    return folder / "data"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def shallow_backbone():
-    """A ResNet-18 of one block per stage: building graphs takes most of the time."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(resnet.DEPTHS, 18, ((1, 1, 1, 1), False))
-        yield
+    splits, task = {"train": 16, "val": 11}, "instance_segmentation"
+    return shapes_data.prepare_coco(folder, splits, task, "shapes")
 
 
 @pytest.fixture(scope="module")

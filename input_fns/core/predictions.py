@@ -45,6 +45,12 @@ class Examples(Protocol):
         """Returns the number of examples, once all are read: without broken files."""
 
 
+def shapes(batch: dict[str, np.ndarray]) -> str:
+    """Returns what a model predicts, for a message: names and shapes."""
+    found = {name: list(values.shape) for name, values in batch.items() if name != "name"}
+    return ", ".join(f"{name} {shape}" for name, shape in found.items())
+
+
 class SplitExamples:
     """The examples of a split."""
 

@@ -11,6 +11,7 @@ from PIL import Image
 
 from common import files, pictures
 from common.errors import UsageError
+from input_fns.core import predictions
 
 INDEX = "predictions.jsonl"
 
@@ -63,10 +64,8 @@ def resize(classes: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 def _classes(batch):
     classes = batch.get("classes")
     if np.ndim(classes) != 3:
-        shapes = {name: list(values.shape) for name, values in batch.items() if name != "name"}
-        found = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
         raise UsageError(
             "--mode=predict writes class maps for segmentation, but the model predicts "
-            f"{found}, not 'classes' [batch, height, width]"
+            f"{predictions.shapes(batch)}, not 'classes' [batch, height, width]"
         )
     return classes

@@ -11,6 +11,7 @@ from PIL import Image
 
 from common import files, pictures
 from common.errors import UsageError
+from input_fns.core import predictions
 
 INDEX, SHEET = "predictions.jsonl", "sheet.png"
 COLUMNS, _MAX_SHEET = 10, 400  # images of a row of the sheet, and of the sheet
@@ -49,7 +50,7 @@ class Requests:
         return self.size
 
     def lines(self) -> Iterator[dict]:
-        """Yields what was asked for, for each image."""
+        """Yields the seed of each image, or its two seeds and the fraction between them."""
         for first, second, fraction in zip(*map(self.rows.get, ("first", "second", "fraction"))):
             seed = int(first) if first == second else [int(first), int(second)]
             yield {"seed": seed, **({} if first == second else {"fraction": float(fraction)})}
@@ -109,10 +110,8 @@ class ImageWriter:
 def _pixels(batch):
     images = batch.get("image")
     if np.ndim(images) != 4:
-        shapes = {name: list(values.shape) for name, values in batch.items() if name != "name"}
-        found = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
         raise UsageError(
-            f"--mode=predict writes images, but the model predicts {found}, not 'image' [batch, "
-            "height, width, channels]"
+            f"--mode=predict writes images, but the model predicts {predictions.shapes(batch)}, "
+            "not 'image' [batch, height, width, channels]"
         )
     return np.round(255 * np.clip(images, 0, 1)).astype(np.uint8)

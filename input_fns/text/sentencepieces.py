@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 
 from input_fns import DataError
 from input_fns.text import vocabulary_file
-from input_fns.text.wordpiece import Encoding
+from input_fns.text.wordpiece import Encoding, Pieces
 
 try:
     import sentencepiece
@@ -30,7 +30,7 @@ SPACE = "\u2581"  # stands for a space in pieces
 _SPECIAL = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 
 
-class SentencePieceTokenizer:
+class SentencePieceTokenizer(Pieces):
     """Splits text into pieces; it has the attributes of `wordpiece.WordPieceTokenizer`.
 
     Attributes:
@@ -79,16 +79,6 @@ class SentencePieceTokenizer:
 
     def __reduce__(self):
         return _unpickled, (self.vocab, self.lower_case, self.strip_accents)
-
-    @property
-    def vocab_size(self) -> int:
-        """Number of pieces."""
-        return len(self.pieces)
-
-    @property
-    def dtype(self) -> str:
-        """Dtype in which token ids are stored."""
-        return "uint16" if self.vocab_size <= 2**16 else "int32"
 
     def encode_ids(self, texts: Iterable[str]) -> list[list[int]]:
         """Returns the token ids of each text."""

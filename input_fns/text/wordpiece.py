@@ -71,7 +71,27 @@ class Encoding(NamedTuple):
     ends: list[int]
 
 
-class WordPieceTokenizer:
+class Pieces:
+    """What tokenizers have in common, whose ids are places in a list of pieces.
+
+    Attributes:
+      pieces: pieces in the order of their ids.
+    """
+
+    pieces: list[str]
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of pieces."""
+        return len(self.pieces)
+
+    @property
+    def dtype(self) -> str:
+        """Dtype in which token ids are stored."""
+        return "uint16" if self.vocab_size <= 2**16 else "int32"
+
+
+class WordPieceTokenizer(Pieces):
     """Splits text into the pieces of a `vocab.txt`, one per line.
 
     Attributes:
@@ -130,16 +150,6 @@ class WordPieceTokenizer:
 
     def __reduce__(self):
         return _unpickled, (self.vocab, self.lower_case, self.strip_accents)
-
-    @property
-    def vocab_size(self) -> int:
-        """Number of lines of the vocabulary."""
-        return len(self.pieces)
-
-    @property
-    def dtype(self) -> str:
-        """Dtype in which token ids are stored."""
-        return "uint16" if self.vocab_size <= 2**16 else "int32"
 
     def encode(self, texts: Iterable[str]) -> list[Encoding]:
         """Returns the tokens of each text with their places.

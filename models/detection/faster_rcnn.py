@@ -10,7 +10,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from models.detection import anchors, assignment, box_head, fpn, nms, retinanet, rpn
-from models.model import Model, ModelError
+from models.model import Model
 from models.vision import backbones
 
 _PARTS = (rpn, box_head, nms)
@@ -40,11 +40,9 @@ def check_params(params):
     """Raises `ModelError` for a value out of range."""
     backbones.check_params(params)
     anchors.check_params(params)
-    fpn.check_channels(params)
+    fpn.check_pyramid(params)
     for part in _PARTS:
         part.check_params(params)
-    if params["min_level"] > 5:
-        raise ModelError(f"min_level={params['min_level']} must be at most 5, as of the backbone")
 
 
 def inference(features, params, training):

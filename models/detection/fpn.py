@@ -28,16 +28,18 @@ def default_params():
 
 def check_params(params):
     """Raises `ModelError` for a value of `default_params` out of range."""
-    check_channels(params)
+    check_pyramid(params)
     if params["head_convs"] < 0:
         raise ModelError(f"head_convs={params['head_convs']} must be at least 0")
     if not 0 < params["class_prior"] < 1:
         raise ModelError(f"class_prior={params['class_prior']} must be in (0, 1)")
 
 
-def check_channels(params):
-    """Raises `ModelError` if `fpn_channels` is out of range."""
+def check_pyramid(params):
+    """Raises `ModelError` for a hyperparameter of `pyramid` out of range."""
     check_positive(params, "fpn_channels")
+    if params["min_level"] > 5:
+        raise ModelError(f"min_level={params['min_level']} must be at most 5, as of the backbone")
 
 
 def pyramid(maps, params, training):

@@ -33,8 +33,6 @@ def check_params(params):
     backbones.check_params(params)
     for part in _PARTS:
         part.check_params(params)
-    if params["min_level"] > 5:
-        raise ModelError(f"min_level={params['min_level']} must be at most 5, as of the backbone")
 
 
 def inference(features, params, training):

@@ -7,9 +7,7 @@ import pathlib
 
 import pytest
 
-from input_fns import DataError, convert, dataset_info
-from input_fns.convert import writer
-from input_fns.convert.options import Options
+from input_fns import DataError, dataset_info
 from tests import bert_data, shapes_data
 
 
@@ -275,10 +273,7 @@ def wordpiece_json(task, features, labels, properties):
 def shapes_dir(tmp_path_factory):
     """A small data set of COCO, for detection."""
     folder = tmp_path_factory.mktemp("shapes")
-    shapes_data.write_coco(folder / "raw", {"train": 5, "val": 3})
-    options = Options("coco", source=str(folder / "raw"), task="detection")
-    writer.write(convert.read(options), str(folder / "data"))
-    return str(folder / "data")
+    return str(shapes_data.prepare_coco(folder, {"train": 5, "val": 3}, "detection"))
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def run(module, *arguments):
 def test_the_largest_batch_is_searched(limit, tried, found, monkeypatch, tmp_path):
     sizes = []
 
-    def compile_hlo(program, target, effort):
+    def compile_hlo(program, target, effort, seconds):
         size = int(program)
         return compiler.Compiled(size <= limit, "", memory={"peak": size}, out_of_memory=True)
 

@@ -34,7 +34,7 @@ def strings(*values):
 
 
 TARGETS = ["several_labels", "numbers"]
-ALL = [*ONE, slow("keras_swish"), slow("efficientnet"), *map(slow, TARGETS)]
+ALL = [*ONE, slow("keras_swish"), slow("EfficientNetB0"), *map(slow, TARGETS)]
 
 
 @pytest.mark.parametrize("exported", ALL, indirect=True)

@@ -1,7 +1,8 @@
 r"""Speed of GPT-2 on a CPU beside nanoGPT and transformers in PyTorch, interleaved.
 
     python -m benchmarks.language_model_speed --torch_python=peers/bin/python
-        [--nanogpt_checkout=DIR] [--parts=nano,training] [--size=small] [--rounds=3] [--steps=0]
+        [--nanogpt_checkout=DIR] [--parts=nano,training,generation] [--size=small] [--rounds=3]
+        [--steps=0]
 
 nano        trains configs/tinyshakespeare_gpt.cfg, and nanoGPT's `model.py` with the same sizes and
             the loop of its `train.py` (batches, schedule, clipping, fused AdamW as it chooses); 12
@@ -9,10 +10,13 @@ nano        trains configs/tinyshakespeare_gpt.cfg, and nanoGPT's `model.py` wit
 training    fine-tunes GPT-2 of --size, 124 million parameters, on --training_rows=2 rows of 256
             random tokens, with dropout 0.1, AdamW and gradient clipping; `GPT2LMHeadModel` of
             transformers with PyTorch's fused AdamW; --steps=10
+generation  continues 1 and 8 prompts of 64 tokens by 128 tokens, greedy, with a key/value cache: an
+            export of --size in TensorFlow and in ONNX Runtime, and `generate` of transformers. Both
+            have random weights. Needs tf2onnx and onnxruntime.
 
-Rates are from the end of the first or second step to the end of the last. Prints medians and ratios
-of a round. All sides use all cores; on a busy machine run it on one (`taskset -c 0`).
---torch_python is the Python of an environment with PyTorch:
+Rates of training are from the end of the first or second step to the end of the last. Prints
+medians and ratios of a round. All sides use all cores; on a busy machine run it on one
+(`taskset -c 0`). --torch_python is the Python of an environment with PyTorch:
 
     python3.11 -m venv peers && peers/bin/pip install torch==2.13.0 transformers==4.46.3
 """
@@ -21,13 +25,24 @@ from __future__ import annotations
 
 import functools
 import json
+import os
+import statistics
+import tempfile
 
 from absl import app, flags
 
-from benchmarks.subprocesses import compare, run_python, train_rate
+from benchmarks.subprocesses import (
+    compare,
+    format_ratios,
+    interleave,
+    run_cpu,
+    run_python,
+    train_rate,
+)
 from models.text import gpt
 
 TRAINING_TOKENS = 256
+PROMPT_TOKENS, NEW_TOKENS, PROMPTS = 64, 128, (1, 8)
 
 NANOGPT = """
 import json, math, sys, time
@@ -91,10 +106,54 @@ for _ in range(steps):
 print(json.dumps(steps * rows / (time.time() - first)))
 """
 
-flags.DEFINE_list("parts", ["nano", "training"], "What to measure.")
+OUR_GENERATION = """
+import json, sys
+import numpy as np
+from tools import runtimes
+path, name, prompt_tokens, new_tokens, prompts = json.loads(sys.argv[1])
+runtime = runtimes.RUNTIMES[name](path)
+length = prompt_tokens + new_tokens
+tokens = np.random.default_rng(0).integers(50256, size=[max(prompts), length], dtype=np.int32)
+
+def rate(count):
+    inputs = {"prompt": tokens[:count], "seed": np.zeros(count, np.int32)}
+    inputs["prompt_length"] = np.full(count, prompt_tokens, np.int32)
+    inputs["max_tokens"] = np.full(count, length, np.int32)
+    assert (runtime(inputs)["length"] == length).all(), "a continuation has ended"
+    return count * new_tokens / runtime.seconds(inputs, 3)
+
+print(json.dumps([rate(count) for count in prompts]))
+"""
+
+TRANSFORMERS_GENERATION = """
+import json, sys, time
+import numpy as np
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+sizes, prompt_tokens, new_tokens, prompts = json.loads(sys.argv[1])
+model = GPT2LMHeadModel(GPT2Config(**sizes)).eval()
+ids = np.random.default_rng(0).integers(50256, size=[max(prompts), prompt_tokens])
+exactly = {"max_new_tokens": new_tokens, "min_new_tokens": new_tokens, "do_sample": False}
+
+def run(ids):
+    start = time.perf_counter()
+    found = model.generate(ids, attention_mask=torch.ones_like(ids), pad_token_id=50256, **exactly)
+    assert found.shape[1] == prompt_tokens + new_tokens
+    return time.perf_counter() - start
+
+def rate(count):
+    given = torch.from_numpy(ids[:count])
+    run(given)
+    return count * new_tokens / float(np.median([run(given) for _ in range(3)]))
+
+with torch.inference_mode():
+    print(json.dumps([rate(count) for count in prompts]))
+"""
+
+flags.DEFINE_list("parts", ["nano", "training", "generation"], "What to measure.")
 flags.DEFINE_string("torch_python", None, "Python with PyTorch and transformers.", required=True)
 flags.DEFINE_string("nanogpt_checkout", "", "Checkout of karpathy/nanoGPT.")
-flags.DEFINE_enum("size", "small", list(gpt.SIZES), "Size of training.")
+flags.DEFINE_enum("size", "small", list(gpt.SIZES), "Size of training and generation.")
 flags.DEFINE_integer("rounds", 3, "Rounds; each runs every side once.")
 flags.DEFINE_integer("steps", 0, "Training steps; 0: those above.")
 flags.DEFINE_integer("training_rows", 2, "Rows of a step of GPT-2.")
@@ -102,7 +161,7 @@ flags.DEFINE_integer("training_rows", 2, "Rows of a step of GPT-2.")
 
 def main(_):
     """Runs the parts and prints a line per side."""
-    parts = {"nano": _nano, "training": _training}
+    parts = {"nano": _nano, "training": _training, "generation": _generation}
     for name in flags.FLAGS.parts:
         parts[name]()
 
@@ -147,6 +206,51 @@ def _training():
         ),
     }
     compare("training", sides, given.rounds, describe=_rows)
+
+
+def _generation():
+    given = flags.FLAGS
+    sizes = PROMPT_TOKENS, NEW_TOKENS, PROMPTS
+    with tempfile.TemporaryDirectory() as folder:
+        path = _export(folder)
+
+        def ours(runtime):
+            return run_python(OUR_GENERATION, json.dumps([path, runtime, *sizes]))
+
+        def theirs():
+            arguments = json.dumps([_their_sizes(), *sizes])
+            return run_python(TRANSFORMERS_GENERATION, arguments, python=given.torch_python)
+
+        sides = {
+            "ours, TensorFlow": lambda: ours("tf.saved_model.load"),
+            "ours, ONNX Runtime": lambda: ours("ONNX Runtime"),
+            "transformers": theirs,
+        }
+        rounds = interleave(sides, given.rounds)
+    for i, count in enumerate(PROMPTS):
+        rates = {name: [found[i] for found in rounds[name]] for name in sides}
+        for name, found in rates.items():
+            ratios = format_ratios(found, rates["transformers"])
+            shown = f"{statistics.median(found):.1f} tokens/s; this / transformers {ratios}"
+            print(f"generation, {count} prompts, {name}: {shown}", flush=True)
+
+
+def _export(folder):
+    """Exports a model with random weights; returns the path of its SavedModel."""
+    given = (
+        "--model=gpt",
+        f"--params={_our_sizes()},temperature=0",
+        "--dataset=synthetic",
+        "--synthetic_task=language_model",
+        f"--synthetic_text={PROMPT_TOKENS + NEW_TOKENS}x50257",
+        "--train_batch_size=1",
+        "--best_metric=",
+        f"--model_dir={folder}/model",
+    )
+    run_cpu(*given, "--mode=train", "--train_steps=1")
+    run_cpu(*given, "--mode=export", f"--export_dir={folder}/export", "--noexport_check")
+    (version,) = os.listdir(f"{folder}/export")
+    return f"{folder}/export/{version}"
 
 
 def _our_sizes():

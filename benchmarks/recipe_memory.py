@@ -46,6 +46,7 @@ _DATA = {
     "cifar10": _images(32),
     "cityscapes": _annotated("segmentation", 19),
     "coco": _annotated("detection", 80),
+    "coco_instances": _annotated("instance_segmentation", 80),
     "cola": _texts("classification", 48),
     "criteo": ["--synthetic_task=clicks", f"--synthetic_tables={','.join(map(str, _CRITEO))}"],
     "digits": _images(8),

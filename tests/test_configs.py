@@ -111,7 +111,7 @@ def test_a_recipe_of_a_language_model_is_built(path):
     assert sum(sizes) == (65 + 64) * 128 + 4 * layer + 256
 
 
-CLASSES = {"coco": 80, "bccd": 3, "shapes": 2, "shapes_instances": 2}
+CLASSES = {"coco": 80, "coco_instances": 80, "bccd": 3, "shapes": 2, "shapes_instances": 2}
 
 
 @pytest.mark.parametrize(
@@ -136,16 +136,29 @@ def test_a_recipe_of_detection_is_built(path):
     assert found["boxes"].shape.as_list() == [size[0], params["max_detections"], 4]
     if params["backbone"] == "resnet50":
         sizes = (variable.shape.num_elements() for variable in tf.compat.v1.trainable_variables())
-        assert sum(sizes) == _retinanet_r50(CLASSES[recipe.dataset])
+        heads = {"retinanet": _retinanet_heads, "mask_rcnn": _mask_rcnn_heads}[recipe.model]
+        backbone = 25_557_032 - 2049 * 1000  # without the classifier
+        assert sum(sizes) == backbone + heads(CLASSES[recipe.dataset])
 
 
-def _retinanet_r50(num_classes):
-    """Returns the parameters: backbone, 3 lateral and 5 output convolutions, heads, batch norm."""
-    convolution, norm = (9 * 256 + 1) * 256, 2 * 256
-    backbone = 25_557_032 - 2049 * 1000  # without the classifier
-    pyramid = (512 + 1024 + 2048 + 3) * 256 + 5 * (convolution + norm)
-    heads = 2 * 4 * (convolution + 5 * norm) + (9 * 256 + 1) * 9 * (num_classes + 4)
-    return backbone + pyramid + heads
+CONVOLUTION = (9 * 256 + 1) * 256
+# Of five output convolutions, with batch norm.
+OUTPUTS = 5 * (CONVOLUTION + 2 * 256)
+
+
+def _retinanet_heads(num_classes):
+    """Returns the parameters of 3 lateral and the output convolutions, and of heads."""
+    pyramid = (512 + 1024 + 2048 + 3) * 256 + OUTPUTS
+    return pyramid + 8 * (CONVOLUTION + 5 * 2 * 256) + (9 * 256 + 1) * 9 * (num_classes + 4)
+
+
+def _mask_rcnn_heads(num_classes):
+    """Returns the parameters of 4 lateral and the output convolutions, and of three heads."""
+    pyramid = (256 + 512 + 1024 + 2048 + 4) * 256 + OUTPUTS
+    proposals = CONVOLUTION + 257 * 3 * (1 + 4)
+    boxes = (7 * 7 * 256 + 1) * 1024 + 1025 * 1024 + 1025 * (1 + num_classes + 4 * num_classes)
+    masks = 4 * CONVOLUTION + (2 * 2 * 256 + 1) * 256 + 257 * num_classes
+    return pyramid + proposals + boxes + masks
 
 
 @pytest.mark.parametrize("name", ["camvid_unet", slow("cityscapes_deeplab_v3-8")])

@@ -18,6 +18,7 @@ from models.layers.dropout import dropout, fused_keep, keep_mask, shape_of
 
 # Score of a masked position; bfloat16 can represent it.
 _MASKED = -1e9
+_CAUSAL_BLOCK = 256  # queries
 
 
 def attention_bias(mask):
@@ -158,6 +159,34 @@ def attend(query, key, value, bias, dropout_rate=0.0, training=False):
     weights = tf.cast(tf.nn.softmax(scores + bias), value.dtype)
     weights = dropout(weights, dropout_rate, training)
     return tf.matmul(weights, value)
+
+
+def attend_causally(query, key, value, bias, dropout_rate=0.0, training=False):
+    """Computes `attend` where no query attends to a later position.
+
+    A TPU computes blocks of queries, each with the keys up to its end: of four blocks 5/8 of the
+    scores.
+
+    Args:
+      query: see `attend`; key and value have its length.
+      key: see `attend`.
+      value: see `attend`.
+      bias: attention bias, float32, `[..., length, length]`, that masks the keys after a query.
+      dropout_rate: see `attend`.
+      training: see `attend`.
+
+    Returns:
+      See `attend`.
+    """
+    length = query.shape.as_list()[2]
+    if not device.is_tpu() or length <= _CAUSAL_BLOCK:
+        return attend(query, key, value, bias, dropout_rate, training)
+    outputs = []
+    for begin in range(0, length, _CAUSAL_BLOCK):
+        end = min(begin + _CAUSAL_BLOCK, length)
+        of_block = query[:, :, begin:end], key[:, :, :end], value[:, :, :end]
+        outputs.append(attend(*of_block, bias[..., begin:end, :end], dropout_rate, training))
+    return tf.concat(outputs, axis=2)
 
 
 def _attend_on_tpu(query, key, value, bias, dropout_rate):

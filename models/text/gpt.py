@@ -158,9 +158,11 @@ def _layer(x, bias, params, training, cache):
         kernel, offset = _weights("c_attn", x, 3 * params["hidden_size"])
     # The norm has its scope beside that of the attention.
     query, key, value = attention.split_heads(_norm(x, "ln_1"), kernel, offset, 3, params)
-    if cache is not None:
-        key, value = cache.update(key, value)
-    heads = attention.attend(query, key, value, bias, params["attention_dropout"], training)
+    rate = params["attention_dropout"]
+    if cache is None:
+        heads = attention.attend_causally(query, key, value, bias, rate, training)
+    else:
+        heads = attention.attend(query, *cache.update(key, value), bias, rate)
     with tf.compat.v1.variable_scope("attn"):
         attended = attention.join_heads(heads, *_weights("c_proj", x, x.shape[-1], params))
     x += dropout(attended, params["dropout"], training)

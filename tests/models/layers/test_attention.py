@@ -179,6 +179,37 @@ def test_in_training_a_tpu_computes_the_same_outputs_and_gradients(random, dtype
         np.testing.assert_allclose(tensor, like, rtol=0, atol=5 * LENGTH * step * np.ptp(like))
 
 
+def test_blocks_of_causal_attention_are_attention_with_a_causal_mask(random, monkeypatch):
+    monkeypatch.setattr(attention, "_CAUSAL_BLOCK", 3)  # of 7 queries: two blocks, and one of 1
+    tensors = random.normal(size=[4, BATCH, HEADS, LENGTH, HEAD_SIZE]).astype(np.float32)
+    causal = np.tril(np.ones([LENGTH, LENGTH], bool))
+
+    def run_all(query, key, value, upstream):
+        tensors, found = [query, key, value], []
+        bias = attention.attention_bias(causal)
+        for attend in (attention.attend_causally, attention.attend):
+            with device.scope({"use_tpu": True}):
+                outputs = attend(*tensors, bias, training=True)
+            found.append([outputs, *tf.gradients(outputs, tensors, upstream)])
+        return found
+
+    (found, expected), _ = run(run_all, *tensors)
+    for tensor, like in zip(found, expected):
+        # Sums over keys or queries in another order, of a softmax and its gradient.
+        numerics.assert_close(tensor, like, terms=LENGTH, depth=10)
+        numerics.assert_far(tensor[:, :, ::-1], like, terms=LENGTH, depth=10)
+
+
+def test_blocks_of_causal_attention_leave_out_later_keys(graph, monkeypatch):
+    monkeypatch.setattr(attention, "_CAUSAL_BLOCK", 3)
+    query = tf.zeros([BATCH, HEADS, LENGTH, HEAD_SIZE])
+    with device.scope({"use_tpu": True}):
+        attention.attend_causally(query, query, query, tf.zeros([LENGTH, LENGTH]), training=True)
+    products = [op for op in graph.get_operations() if op.type == "BatchMatMulV2"]
+    scores = [op.outputs[0].shape.as_list()[2:] for op in products if op.get_attr("adj_y")]
+    assert scores == [[3, 3], [3, 6], [1, 7]]
+
+
 ON_DEVICES = {"fused": {"fuses": True}, "tpu": {"params": {"use_tpu": True}}}
 
 

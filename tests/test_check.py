@@ -22,8 +22,12 @@ RECIPES_DIR = ROOT / "configs"
 RECIPES = sorted(RECIPES_DIR.glob("*.cfg"))
 # Recipes of the fast tests; the others are slow tests.
 COMPILED = ("digits",)
-# One layer instead of a stack of equal layers, for speed.
-FEW_LAYERS = {"multi30k": ["--params=num_layers=1"], "wmt14": ["--params=num_layers=1"]}
+# One layer instead of a stack of equal layers, and smaller images, for speed.
+SMALLER = {
+    "coco_instances": ["--image_size=256x256"],
+    "multi30k": ["--params=num_layers=1"],
+    "wmt14": ["--params=num_layers=1"],
+}
 
 # Data sets of images whose small copies are stored; others are random examples.
 STORED = ("apple_leaf", "cifar10", "digits", "fashion_mnist", "imagenet", "mnist")
@@ -109,7 +113,7 @@ def test_every_recipe_passes(check_with, check_in_child, data_dir_of, recipe, na
     run = check_with if recipe.stem in COMPILED else check_in_child
     status, report = run(
         f"--flagfile={recipe}",
-        *FEW_LAYERS.get(dataset, []),
+        *SMALLER.get(dataset, []),
         *data,
         *FOR_CPUS.get(dataset, []),
         "--predict_batch_size=128",

@@ -22,9 +22,9 @@ RECIPES_DIR = ROOT / "configs"
 RECIPES = sorted(RECIPES_DIR.glob("*.cfg"))
 # Recipes of the fast tests; the others are slow tests.
 COMPILED = ("digits",)
-# One layer instead of a stack of equal layers, and smaller images, for speed.
+# For speed: one layer instead of a stack of equal layers, a smaller backbone and images.
 SMALLER = {
-    "coco_instances": ["--image_size=256x256"],
+    "coco_instances": ["--image_size=256x256", "--params=backbone=resnet18"],
     "multi30k": ["--params=num_layers=1"],
     "wmt14": ["--params=num_layers=1"],
 }

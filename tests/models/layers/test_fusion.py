@@ -61,6 +61,33 @@ def test_values_and_gradients_are_those_of_tensorflow(values, name):
         numerics.assert_close(actual, expected, **arithmetic)
 
 
+@pytest.mark.parametrize("width", [5, 12, 96])  # 12 and 96 are halved to 6
+def test_layer_norm_has_the_gradients_of_its_variables(session, width):
+    rows, upstream = np.random.default_rng(3).normal(size=(2, 13, 7, width))
+    x = tf.constant(rows, tf.float32)
+    with device.scope({}, fuses=True):
+        y = layer_norm(x)
+    variables = tf.compat.v1.trainable_variables()
+    assert [variable.op.name for variable in variables] == ["layer_norm/gamma", "layer_norm/beta"]
+    found = tf.gradients(y, [x, *variables], tf.constant(upstream, tf.float32))
+    session.run(tf.compat.v1.global_variables_initializer())
+    for variable, value in zip(variables, (3.0, 0.2)):
+        variable.load(np.full(width, value), session)
+    found = session.run([y, *found])
+
+    centered = rows - rows.mean(-1, keepdims=True)
+    inverse = (rows.var(-1, keepdims=True) + 1e-6) ** -0.5
+    normalized, scaled = centered * inverse, 3.0 * upstream
+    covariance = (scaled * normalized).mean(-1, keepdims=True)
+    x_gradient = inverse * (scaled - scaled.mean(-1, keepdims=True) - normalized * covariance)
+    gamma_gradient, beta_gradient = (upstream * normalized).sum((0, 1)), upstream.sum((0, 1))
+    expected = 3.0 * normalized + 0.2, x_gradient, gamma_gradient, beta_gradient
+    for actual, exact in zip(found, expected):
+        # Sums of 91 rows; the powers of the standard deviation.
+        numerics.assert_close(actual, exact, terms=91, depth=20)
+    numerics.assert_far(found[2], beta_gradient, terms=91, depth=20)
+
+
 @runs_bfloat16
 @pytest.mark.parametrize("name", LAYERS)
 def test_bfloat16_is_computed_in_float32(values, name):

@@ -2,7 +2,7 @@ r"""Speed of GPT-2 on a CPU beside nanoGPT and transformers in PyTorch, interlea
 
     python -m benchmarks.language_model_speed --torch_python=peers/bin/python
         [--nanogpt_checkout=DIR] [--parts=nano,training,generation] [--size=small] [--rounds=3]
-        [--steps=0]
+        [--steps=0] [--runtimes=tf.saved_model.load]
 
 nano        trains configs/tinyshakespeare_gpt.cfg, and nanoGPT's `model.py` with the same sizes and
             the loop of its `train.py` (batches, schedule, clipping, fused AdamW as it chooses); 12
@@ -154,6 +154,7 @@ flags.DEFINE_list("parts", ["nano", "training", "generation"], "What to measure.
 flags.DEFINE_string("torch_python", None, "Python with PyTorch and transformers.", required=True)
 flags.DEFINE_string("nanogpt_checkout", "", "Checkout of karpathy/nanoGPT.")
 flags.DEFINE_enum("size", "small", list(gpt.SIZES), "Size of training and generation.")
+flags.DEFINE_list("runtimes", ["tf.saved_model.load", "ONNX Runtime"], "Runtimes of the export.")
 flags.DEFINE_integer("rounds", 3, "Rounds; each runs every side once.")
 flags.DEFINE_integer("steps", 0, "Training steps; 0: those above.")
 flags.DEFINE_integer("training_rows", 2, "Rows of a step of GPT-2.")
@@ -221,11 +222,8 @@ def _generation():
             arguments = json.dumps([_their_sizes(), *sizes])
             return run_python(TRANSFORMERS_GENERATION, arguments, python=given.torch_python)
 
-        sides = {
-            "ours, TensorFlow": lambda: ours("tf.saved_model.load"),
-            "ours, ONNX Runtime": lambda: ours("ONNX Runtime"),
-            "transformers": theirs,
-        }
+        sides = {f"ours, {name}": functools.partial(ours, name) for name in flags.FLAGS.runtimes}
+        sides["transformers"] = theirs
         rounds = interleave(sides, given.rounds)
     for i, count in enumerate(PROMPTS):
         rates = {name: [found[i] for found in rounds[name]] for name in sides}

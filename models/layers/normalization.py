@@ -102,7 +102,7 @@ def layer_norm(x, name="layer_norm", epsilon=1e-6, variables=("gamma", "beta")):
 
 
 def _fused_layer_norm(x, gamma, beta, epsilon):
-    """Computes `layer_norm` on a CPU, in one kernel and in two kernels and two sums backward.
+    """Computes `layer_norm` on a CPU, in one kernel; its gradient in one kernel and two sums.
 
     The gradients of gamma and beta are sums over the rows, for which TensorFlow has faster kernels
     than XLA.
@@ -112,9 +112,9 @@ def _fused_layer_norm(x, gamma, beta, epsilon):
     def normalized(x, gamma, beta):
         def gradient(upstream):
             inputs = upstream, x, gamma
-            x_gradient, upstream, scaled = fusion.compiled(_gradients, epsilon=epsilon)(*inputs)
-            sums = (tf.raw_ops.BiasAddGrad(out_backprop=rows) for rows in (scaled, upstream))
-            return x_gradient, *sums
+            x_gradient, scaled = fusion.compiled(_gradients, epsilon=epsilon)(*inputs)
+            rows = scaled, tf.cast(upstream, tf.float32)
+            return x_gradient, *(tf.raw_ops.BiasAddGrad(out_backprop=of) for of in rows)
 
         return fusion.compiled(_scale_and_shift, epsilon=epsilon)(x, gamma, beta), gradient
 
@@ -127,13 +127,13 @@ def _scale_and_shift(x, gamma, beta, epsilon):
 
 
 def _gradients(upstream, x, gamma, epsilon):
-    """Returns the gradient of `x`, and, in float32, `upstream` and `upstream * normalized`."""
+    """Returns the gradient of `x`, and `upstream * normalized` in float32."""
     normalized, inverse = _normalize(tf.cast(x, tf.float32), epsilon)
     upstream = tf.cast(upstream, tf.float32)
     scaled, of_normalized = upstream * normalized, upstream * gamma
     mean, covariance = _row_means(of_normalized), _row_means(scaled * gamma)
     x_gradient = inverse * (of_normalized - mean - normalized * covariance)
-    return tf.cast(x_gradient, x.dtype), upstream, scaled
+    return tf.cast(x_gradient, x.dtype), scaled
 
 
 def _normalize(values, epsilon):

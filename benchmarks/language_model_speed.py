@@ -40,6 +40,7 @@ from benchmarks.subprocesses import (
     train_rate,
 )
 from models.text import gpt
+from tools import runtimes
 
 TRAINING_TOKENS = 256
 PROMPT_TOKENS, NEW_TOKENS, PROMPTS = 64, 128, (1, 8)
@@ -155,6 +156,11 @@ flags.DEFINE_string("torch_python", None, "Python with PyTorch and transformers.
 flags.DEFINE_string("nanogpt_checkout", "", "Checkout of karpathy/nanoGPT.")
 flags.DEFINE_enum("size", "small", list(gpt.SIZES), "Size of training and generation.")
 flags.DEFINE_list("runtimes", ["tf.saved_model.load", "ONNX Runtime"], "Runtimes of the export.")
+flags.register_validator(
+    "runtimes",
+    lambda names: set(names) <= set(runtimes.RUNTIMES),
+    f"must be of {', '.join(runtimes.RUNTIMES)}",
+)
 flags.DEFINE_integer("rounds", 3, "Rounds; each runs every side once.")
 flags.DEFINE_integer("steps", 0, "Training steps; 0: those above.")
 flags.DEFINE_integer("training_rows", 2, "Rows of a step of GPT-2.")
@@ -222,7 +228,7 @@ def _generation():
             arguments = json.dumps([_their_sizes(), *sizes])
             return run_python(TRANSFORMERS_GENERATION, arguments, python=given.torch_python)
 
-        sides = {f"ours, {name}": functools.partial(ours, name) for name in flags.FLAGS.runtimes}
+        sides = {f"ours, {name}": functools.partial(ours, name) for name in given.runtimes}
         sides["transformers"] = theirs
         rounds = interleave(sides, given.rounds)
     for i, count in enumerate(PROMPTS):

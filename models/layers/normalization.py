@@ -112,7 +112,7 @@ def _fused_layer_norm(x, gamma, beta, epsilon):
     def normalized(x, gamma, beta):
         def gradient(upstream):
             inputs = upstream, x, gamma
-            x_gradient, scaled = fusion.compiled(_gradients, epsilon=epsilon)(*inputs)
+            x_gradient, scaled = fusion.compiled(_layer_norm_gradient, epsilon=epsilon)(*inputs)
             rows = scaled, tf.cast(upstream, tf.float32)
             return x_gradient, *(tf.raw_ops.BiasAddGrad(out_backprop=of) for of in rows)
 
@@ -122,13 +122,13 @@ def _fused_layer_norm(x, gamma, beta, epsilon):
 
 
 def _scale_and_shift(x, gamma, beta, epsilon):
-    normalized, _ = _normalize(tf.cast(x, tf.float32), epsilon)
+    normalized, _ = _normalize_rows(tf.cast(x, tf.float32), epsilon)
     return tf.cast(normalized * gamma + beta, x.dtype)
 
 
-def _gradients(upstream, x, gamma, epsilon):
+def _layer_norm_gradient(upstream, x, gamma, epsilon):
     """Returns the gradient of `x`, and `upstream * normalized` in float32."""
-    normalized, inverse = _normalize(tf.cast(x, tf.float32), epsilon)
+    normalized, inverse = _normalize_rows(tf.cast(x, tf.float32), epsilon)
     upstream = tf.cast(upstream, tf.float32)
     scaled, of_normalized = upstream * normalized, upstream * gamma
     mean, covariance = _row_means(of_normalized), _row_means(scaled * gamma)
@@ -136,7 +136,7 @@ def _gradients(upstream, x, gamma, epsilon):
     return tf.cast(x_gradient, x.dtype), scaled
 
 
-def _normalize(values, epsilon):
+def _normalize_rows(values, epsilon):
     """Returns the values with mean 0 and variance 1 in each row, and 1 / standard deviation."""
     centered = values - _row_means(values)
     inverse = tf.math.rsqrt(_row_means(tf.square(centered)) + epsilon)

@@ -8,8 +8,9 @@ import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from benchmarks import hlo_table
+from benchmarks import hlo_table, pjrt_step
 from benchmarks.subprocesses import ROOT, run_python
 from tests.formats import idx
 from tpu.check import compiler
@@ -206,6 +207,39 @@ def test_time_to_accuracy_reports_a_missed_target(source):
     assert lines == [
         f"mnist_mlp to 1.1: {side} not within 1 epochs in 1 of 1 rounds" for side in sides
     ]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32", "bool"])
+def test_a_description_draws_numbers_of_the_same_range(dtype):
+    dtype = tf.as_dtype(dtype).as_numpy_dtype
+    values = np.random.RandomState(1).normal(40, 7, [60, 50]).astype(dtype)
+    described = pjrt_step.Described.of(values)
+    drawn = described.draw(np.random.RandomState(2))
+    assert (drawn.dtype, drawn.shape) == (values.dtype, values.shape)
+    if values.dtype.kind in "ib":
+        assert (drawn.min(), drawn.max()) == (values.min(), values.max())
+    else:
+        # Both means are of 3,000 values: 0.13 each.
+        assert abs(drawn.astype(float).mean() - values.astype(float).mean()) < 1
+        assert 6 < drawn.astype(float).std() < 8
+    assert (drawn == described.draw(np.random.RandomState(2))).all()
+
+
+@pytest.mark.slow(cost=25)
+def test_a_step_runs_without_tensorflow(tmp_path):
+    """Recorded with its numbers it has the losses of the CPU; described it draws its numbers."""
+    pytest.importorskip("jax", reason="the extra 'pjrt' is not installed")
+    model = ("--model=mlp", "--dataset=synthetic", "--image_size=5x5", "--synthetic_classes=3")
+    few = ("--train_batch_size=4", "--train_steps=2", "--save_checkpoints_steps=2", "--seed=1")
+    paths = [f"{tmp_path}/{command}.npz" for command in ("record", "describe")]
+    for path, command in zip(paths, ("record", "describe")):
+        run("pjrt_step", command, path, *model, *few, f"--model_dir={tmp_path}/{command}")
+    _, recorded, described = run("pjrt_step", "replay", "cpu", *paths).splitlines()
+    difference = re.search(
+        r"in 2 steps, largest difference from the CPU, relative: (\S+);", recorded
+    )
+    assert float(difference[1]) < 1e-6
+    assert re.search(r"loss \d\S* to \d\S* in 1 steps; \S+ ms per step", described)
 
 
 def test_a_part_of_a_step_has_the_rest_as_parameters_and_results(tmp_path):

@@ -16,7 +16,7 @@ import functools
 import os
 import sys
 
-os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import jax
 import jax.numpy as jnp
@@ -64,13 +64,20 @@ class ResNet50(nn.Module):
         return nn.Dense(NUM_CLASSES, dtype=jnp.bfloat16)(jnp.mean(x, (1, 2)))
 
 
-def main(path, batch_size):
-    """Writes the HLO of the step to `path`."""
+def build(batch_size):
+    """Returns (step, start): functions for `jax.jit` and `jax.eval_shape`.
+
+    `step(variables, slots, images, labels)` returns new variables, slots and the loss; `start(key)`
+    returns its arguments, with random images.
+    """
     model, optimizer = ResNet50(), optax.sgd(0.1, momentum=0.9, nesterov=True)
-    images = jax.ShapeDtypeStruct((int(batch_size), IMAGE_SIZE, IMAGE_SIZE, 3), jnp.uint8)
-    labels = jax.ShapeDtypeStruct((int(batch_size),), jnp.int32)
-    variables = jax.eval_shape(model.init, jax.random.PRNGKey(0), images)
-    slots = jax.eval_shape(optimizer.init, variables["params"])
+
+    def start(key):
+        shape = (batch_size, IMAGE_SIZE, IMAGE_SIZE, 3)
+        images = jax.random.bits(key, shape, jnp.uint8)
+        variables = model.init(key, images)
+        labels = jax.random.randint(key, (batch_size,), 0, NUM_CLASSES)
+        return variables, optimizer.init(variables["params"]), images, labels
 
     def step(variables, slots, images, labels):
         def mean_loss(params):
@@ -87,7 +94,14 @@ def main(path, batch_size):
         changes, slots = optimizer.update(gradients, slots, params)
         return {"params": optax.apply_updates(params, changes), **updated}, slots, loss
 
-    lowered = jax.jit(step, donate_argnums=(0, 1)).lower(variables, slots, images, labels)
+    return step, start
+
+
+def main(path, batch_size):
+    """Writes the HLO of the step to `path`."""
+    step, start = build(int(batch_size))
+    inputs = jax.eval_shape(start, jax.random.PRNGKey(0))
+    lowered = jax.jit(step, donate_argnums=(0, 1)).lower(*inputs)
     with open(path, "wb") as file:
         file.write(lowered.compiler_ir("hlo").as_serialized_hlo_module_proto())
 

@@ -37,7 +37,7 @@ from tpu.pjrt import worker
 _END_SECONDS = 10  # for the worker to end by itself
 _START_ALL = "See the output of the other hosts, then start all again"
 _INSTALL = (
-    "Install it there (pip install 'jax[tpu]' on a TPU VM, 'jax[cuda12]' for a GPU, jax for a "
+    "Install it there (pip install 'jax[tpu]' on a TPU VM, 'jax[cuda13]' for a GPU, jax for a "
     "CPU), or name another interpreter"
 )
 
@@ -127,6 +127,7 @@ class Devices:
         self._log = os.open(log, append, 0o644) if log else _anonymous_file()
         self._log_path = log
         settings = {
+            "platform": platform,
             "num_devices": num_devices,
             "coordinator": coordinator,
             "process_id": process_id,
@@ -452,7 +453,8 @@ def _environment(python, platform, num_devices):
         environment.pop("PYTHONPATH", None)
         environment.pop("PYTHONHOME", None)
     if platform:
-        environment["JAX_PLATFORMS"] = platform
+        # "gpu" means CUDA and ROCm there, of which JAX would require both.
+        environment["JAX_PLATFORMS"] = "" if platform == "gpu" else platform
     if num_devices and platform in ("", "cpu"):
         flags = environment.get("XLA_FLAGS", "")
         count = f"--xla_force_host_platform_device_count={num_devices}"

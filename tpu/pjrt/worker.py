@@ -123,14 +123,15 @@ class _Jax:
         from jax._src.lib import xla_client
 
         jax.config.update("jax_enable_x64", True)
-        is_cpu = os.environ.get("JAX_PLATFORMS") == "cpu"
+        self._platform = settings["platform"] or os.environ.get("JAX_PLATFORMS", "")
+        is_cpu = self._platform == "cpu"
         if is_cpu and version >= (0, 8):
             # XLA would end the process when a device is 40 s behind the others, as on few cores.
             flags = os.environ.get("XLA_FLAGS", "")
             os.environ["XLA_FLAGS"] = (
                 f"{flags} --xla_cpu_collective_call_terminate_timeout_seconds=1000000"
             )
-        if settings["coordinator"] or (settings["num_processes"] is None and _is_on_slice()):
+        if settings["coordinator"] or (settings["num_processes"] is None and self._is_on_slice()):
             if is_cpu and version < (0, 4, 34):
                 raise RuntimeError(f"{installed}. CPU devices of several processes need jax 0.4.34")
             if is_cpu:
@@ -138,7 +139,7 @@ class _Jax:
             names = ("coordinator", "num_processes", "process_id")
             jax.distributed.initialize(*(settings[name] for name in names))
         self.jax, self._client = jax, xla_client
-        self.devices = self._find_devices(settings["num_devices"])
+        self.devices = self._find_devices(settings["platform"], settings["num_devices"])
         self.local = [d for d in self.devices if d.process_index == jax.process_index()]
         self.num_hosts = jax.process_count()
         self.num_outfeed = 0 if jax.process_index() else len(self.devices)
@@ -157,11 +158,27 @@ class _Jax:
         self._take_all_first = jax.jit(shard_map(take_first, mesh=mesh, **specs), donate_argnums=0)
         self._copy_to_all = jax.jit(lambda arrays: arrays, out_shardings=self._scalar_sharding)
 
-    def _find_devices(self, num_devices):
+    def _is_on_slice(self):
+        """Whether this is one of several hosts of a TPU slice, as GKE or a Cloud TPU VM says."""
+        if self._platform not in ("", "tpu"):
+            return False
+        if "," in os.environ.get("TPU_WORKER_HOSTNAMES", ""):
+            return True
+        if not _tpu_files():
+            return False
+        url = f"http://metadata.google.internal/{_HOSTS_OF_SLICE}"
+        request = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})
         try:
-            found = self.jax.devices()
+            with urllib.request.urlopen(request, timeout=5) as answer:
+                return b"," in answer.read()
+        except OSError:
+            return False
+
+    def _find_devices(self, platform, num_devices):
+        try:
+            found = self.jax.devices(platform or None)
         except RuntimeError as error:
-            wanted = os.environ.get("JAX_PLATFORMS") or "any"
+            wanted = self._platform or "any"
             raise RuntimeError(
                 f"jax {self.jax.__version__} of {sys.executable} finds no devices (platform: "
                 f"{wanted}): {error}"
@@ -229,7 +246,11 @@ class _Jax:
 
     def handler(self, tensor):
         """Returns the function that makes a result what `put` returns for a parameter."""
-        return self._client.array_result_handler(*self._global(tensor), True, True)
+        make, committed, unchecked = self._client.array_result_handler, True, True
+        try:
+            return make(*self._global(tensor), committed, unchecked)
+        except TypeError:  # newer versions of JAX never check
+            return make(*self._global(tensor), committed)
 
     def _join(self, shape, sharding, shards):
         return self.jax.make_array_from_single_device_arrays(shape, sharding, list(shards))
@@ -293,23 +314,6 @@ def without_copies(module):
 def shards(array):
     """Returns the arrays of the local devices."""
     return [piece.data for piece in array.addressable_shards]
-
-
-def _is_on_slice():
-    """Whether this is one of several hosts of a TPU slice, as GKE or a Cloud TPU VM says."""
-    if os.environ.get("JAX_PLATFORMS") not in (None, "", "tpu"):
-        return False
-    if "," in os.environ.get("TPU_WORKER_HOSTNAMES", ""):
-        return True
-    if not _tpu_files():
-        return False
-    url = f"http://metadata.google.internal/{_HOSTS_OF_SLICE}"
-    request = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})
-    try:
-        with urllib.request.urlopen(request, timeout=5) as answer:
-            return b"," in answer.read()
-    except OSError:
-        return False
 
 
 def _tpu_files():

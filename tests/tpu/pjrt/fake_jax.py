@@ -5,14 +5,14 @@ import textwrap
 
 
 def interpreter(folder, devices="pass", version=(0, 4, 30)):
-    """Writes an interpreter whose `jax.devices()` executes a statement; returns its path."""
+    """Writes an interpreter whose `jax.devices(platform)` is a statement; returns its path."""
     source = f"""
-        import types
+        import os, types
 
         __version_info__, __version__ = {version}, {".".join(map(str, version))!r}
         config = types.SimpleNamespace(update=lambda *_: None)
 
-        def devices():
+        def devices(platform=None):
             {devices}
 
         def process_count():

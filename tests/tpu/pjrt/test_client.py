@@ -461,6 +461,19 @@ def test_no_devices(tmp_path, error, expected):
         client.Devices(python, "tpu")
 
 
+@pytest.mark.parametrize(
+    ("platform", "expected"),
+    [("tpu", "'tpu' of 'tpu'"), ("gpu", "'gpu' of ''"), ("", "None of 'no'")],
+)
+def test_platform(tmp_path, monkeypatch, platform, expected):
+    """JAX_PLATFORMS=gpu would require both CUDA and ROCm."""
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    asked = "f\"{platform!r} of {os.environ.get('JAX_PLATFORMS', 'no')!r}\""
+    python = fake_jax.interpreter(tmp_path, f"raise RuntimeError({asked})")
+    with pytest.raises(client.PJRTError, match=expected):
+        client.Devices(python, platform)
+
+
 def test_too_few_devices(tmp_path):
     """Both numbers."""
     device = "types.SimpleNamespace(process_index=0, id=0, device_kind='TPU v5 lite')"

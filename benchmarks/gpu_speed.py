@@ -1,0 +1,121 @@
+"""Training steps on a GPU through JAX beside PyTorch and Flax, interleaved, without TensorFlow.
+
+    python -m benchmarks.gpu_speed FOLDER [--networks=resnet50,gpt2] [--rounds=5]
+
+FOLDER has the files NETWORK.npz of `pjrt_step describe`, which another machine has written: flags
+are in docs/results.md. Needs jax and flax, torch, torchvision and transformers. The time of our
+step contains the transfer of its batch; the peers (`peers/torch_gpu`, `peers/flax_gpu`) have their
+data on the GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+
+from benchmarks import pjrt_step
+from tpu.pjrt.client import Devices
+
+PEERS = {
+    "bert_base": ("torch_gpu",),
+    "efficientnet_b0": ("torch_gpu",),
+    "gpt2": ("torch_gpu",),
+    "resnet50": ("torch_gpu", "flax_gpu"),
+}
+
+
+class _Ours:
+    """Our step on the devices."""
+
+    def __init__(self, path):
+        self._program, arguments, state, self._batches, _ = pjrt_step.load(path)
+        self.batch_size = _batch_size(self._batches)
+        self._devices = Devices(num_devices=1)
+        self._devices.begin(self._devices.load(self._program), arguments, state)
+        self.description = f"{self._devices.kind}, JAX {self._devices.jax_version}"
+
+    def seconds(self):
+        """Returns the time of a step."""
+        return pjrt_step.seconds_per_step(self._devices, self._program, self._batches)
+
+    def close(self):
+        """Ends the worker."""
+        self._devices.close()
+
+
+class _Peer:
+    """A program that times its steps when it gets a line."""
+
+    def __init__(self, module, network, batch_size):
+        command = [sys.executable, "-m", f"benchmarks.peers.{module}", network, str(batch_size)]
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, bufsize=1)
+
+    def wait(self):
+        """Returns its first line, after the compilation; "" if it has failed."""
+        return self._process.stdout.readline().strip()
+
+    def seconds(self):
+        """Returns the time of a step."""
+        self._process.stdin.write("go\n")
+        return float(self._process.stdout.readline())
+
+    def close(self):
+        """Ends the program."""
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def main():
+    """Prints a row per network and peer."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--networks", default=",".join(PEERS))
+    parser.add_argument("--rounds", type=int, default=5)
+    given = parser.parse_args()
+    # JAX would take most of the memory, and leave too little for the other programs.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    names = given.networks.split(",")
+    ours, peers = {}, {}
+    for name in names:
+        size = _batch_size(pjrt_step.load(given.folder / f"{name}.npz")[3])
+        peers[name] = {module: _Peer(module, name, size) for module in PEERS[name]}
+    for name in names:
+        ours[name] = _Ours(given.folder / f"{name}.npz")
+    for name in names:  # all compile at the same time; then one runs at a time
+        lines = {module: peer.wait() for module, peer in peers[name].items()}
+        print(f"{name}: {ours[name].description}; {lines}", flush=True)
+        peers[name] = {module: peers[name][module] for module, line in lines.items() if line}
+    for name in names:
+        _compare(name, {"ours": ours[name], **peers[name]}, given.rounds)
+
+
+def _batch_size(batches):
+    return batches[0][0].shape[1]  # after the number of devices
+
+
+def _compare(name, sides, rounds):
+    """Times the sides by turns, prints examples/s and the ratios of the rounds, and ends them."""
+    seconds = {side: [] for side in sides}
+    for _ in range(rounds):
+        for side, program in sides.items():
+            seconds[side].append(program.seconds())
+    size = sides["ours"].batch_size
+    rates = {side: size / statistics.median(values) for side, values in seconds.items()}
+    for side in list(sides)[1:]:
+        ratios = sorted(peer / ours for ours, peer in zip(seconds["ours"], seconds[side]))
+        print(
+            f"| {name}, {size} | {rates['ours']:,.0f} | {side} | {rates[side]:,.0f} | "
+            f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}) |",
+            flush=True,
+        )
+    for program in sides.values():
+        program.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -32,7 +32,7 @@ def from_flags(
 
     Args:
       splits: splits that will be read; their shards must exist.
-      params: hyperparameters, for a custom data set's function, and for ratings and latents.
+      params: hyperparameters, for a custom data set's function, and for pipelines that read them.
       model_features: names of the features that the model declares.
 
     Raises:

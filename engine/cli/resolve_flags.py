@@ -128,11 +128,8 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
         model = model.predicting(FLAGS.predictions)
     is_training = FLAGS.mode in TRAINING_MODES
     splits = splits_read(is_evaluator=task.type == "evaluator")
-    requested = None
-    # The function of a custom data set takes the hyperparameters, and some pipelines read them.
-    reads_params = "num_negatives" in model.default_params() or "latent" in model.features
-    if is_own_dataset(FLAGS.dataset) or reads_params:
-        requested = hparams.resolve(model, FLAGS.params, None, FLAGS.precision)
+    # Those that no data set decides: pipelines of ratings and latents read them, for example.
+    requested = hparams.resolve(model, FLAGS.params, None, FLAGS.precision)
     pipeline = pipelines.from_flags(splits, requested, model.features)
     dataset = pipeline.data
     features = dict.fromkeys((*dataset.features, *pipeline.features))

@@ -35,6 +35,8 @@ from input_fns.dataset_info import DatasetInfo, Feature
 from input_fns.record_pipeline import RecordPipeline
 
 _LENGTH_MULTIPLE = 8  # of rows with dynamic padding
+# Of scripts that vocabularies lack: Ugaritic, Gothic, Deseret, Egyptian hieroglyphs.
+_RARE_CHARACTERS = ("\U00010380", "\U00010330", "\U00010400", "\U00013000")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,14 +221,24 @@ class TokenPipeline(RecordPipeline):
     def _first_texts(self, split, count):
         """Returns the first and the second texts of the first examples, objects `[count]`."""
         features = self._first_features(split, count)
+        unknown = self.tokenizer.pieces[self.tokenizer.unk_id], self._unknown_text()
         special = (self.tokenizer.cls_id, self.tokenizer.sep_id)
         is_word = (features["input_mask"] > 0) & ~np.isin(features["input_ids"], special)
         for segment in (0, 1):
             kept = is_word & (features["segment_ids"] == segment)
             texts = [
-                self.tokenizer.decode(ids[row]) for ids, row in zip(features["input_ids"], kept)
+                self.tokenizer.decode(ids[row]).replace(*unknown)
+                for ids, row in zip(features["input_ids"], kept)
             ]
             yield np.array([text.encode() for text in texts], object)
+
+    def _unknown_text(self):
+        """Returns a text that becomes the unknown token, as the name of this token does not."""
+        for text in _RARE_CHARACTERS:
+            (ids,) = self.tokenizer.encode_ids([text])
+            if self.tokenizer.unk_id in ids:
+                return text
+        return ""  # the vocabulary has all these, and so hardly an unknown token
 
 
 class TokenWriter(RowWriter):

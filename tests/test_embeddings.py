@@ -155,6 +155,13 @@ def test_tokens_have_places_in_the_texts(predict, texts):
     assert [len(row["token_embeddings"]) for row in rows] == [10, 9, 5]
 
 
+def test_texts_with_classes_are_embedded(predict, tmp_path):
+    """Labels do not matter to embeddings."""
+    data_dir = bert_data.prepare_sst2(tmp_path)
+    rows = predict("--dataset=sst2", f"--data_dir={data_dir}")
+    assert [len(row["embeddings"]) for row in rows] == [16] * 41
+
+
 TOKENS = "--params=pooling=tokens"
 
 

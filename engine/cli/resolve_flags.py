@@ -62,10 +62,12 @@ from engine.run_settings import (
 from engine.train import host_loop, own_step, tpu_embeddings
 from input_fns import kinds
 from input_fns.core import data_service, predictions, repair
-from models import registry
+from models import registry, targets
 from models.model import ModelError
 
 _SINGLE_PROCESS = Task()
+# Properties of a data set that its labels define.
+_OF_LABELS = {"num_classes", "num_tags", *targets.PROPERTIES}
 # A comment of flags.cfg, before the seed that a run without --seed has drawn.
 _ORDER_SEED = "# seed of the order of the examples: "
 
@@ -134,7 +136,7 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
     dataset = pipeline.data
     features = dict.fromkeys((*dataset.features, *pipeline.features))
     num_classes = len(dataset.all_class_names)
-    registry.check_data(FLAGS.model, dataset.name, features, _labels(dataset), num_classes)
+    registry.check_data(FLAGS.model, dataset.name, features, _labels(dataset, model), num_classes)
     params = hparams.resolve(model, FLAGS.params, pipeline.properties, FLAGS.precision)
     if FLAGS.precision == "bfloat16":
         runtime.check_bfloat16()
@@ -216,13 +218,15 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
     return settings
 
 
-def _labels(dataset):
+def _labels(dataset, model):
     """Returns the names of the labels; None if a check of them is impossible or not needed."""
     labels = {name.partition("/")[0] for name in dataset.labels}
     if dataset.num_classes and not labels:
         labels = {"label"}
-    is_unlabelled = not labels and FLAGS.mode in ("predict", "export")
-    return None if is_own_dataset(FLAGS.dataset) or is_unlabelled else labels
+    # A model of as many outputs as the data has classes fits no other labels, even to predict.
+    decide_outputs = not _OF_LABELS.isdisjoint(model.dataset_properties)
+    is_unneeded = FLAGS.mode in ("predict", "export") and not (labels and decide_outputs)
+    return None if is_own_dataset(FLAGS.dataset) or is_unneeded else labels
 
 
 def _lock(task):

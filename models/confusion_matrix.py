@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from PIL import Image, ImageDraw
+from PIL import Image
 
 from common import pictures
+from common.canvas import Canvas
 
 # Larger matrices are left out of tables and result files; the most confused pairs are listed for
 # any number of classes.
@@ -132,12 +133,12 @@ def _draw_named(matrix, fractions, names):
     side = len(names) * _CELL
     image = Image.new("RGB", (left + side, top + side), "white")
     colors = _color(fractions)
-    draw = ImageDraw.Draw(image)
+    draw = Canvas(image)
     for i, name in enumerate(names):
         middle = (i + 0.5) * _CELL
         draw.text((left - 6, top + middle), name, "black", anchor="rm")
         label = Image.new("RGB", (top, 14), "white")
-        ImageDraw.Draw(label).text((6, 7), name, "black", anchor="lm")
+        Canvas(label).text((6, 7), name, "black", anchor="lm")
         label = label.rotate(90, expand=True)
         image.paste(label, (round(left + middle) - 7, 0))
         for j in range(len(names)):

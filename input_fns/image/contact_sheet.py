@@ -6,9 +6,10 @@ import colorsys
 
 import numpy as np
 import tensorflow as tf
-from PIL import Image, ImageDraw
+from PIL import Image
 
 from common import pictures
+from common.canvas import Canvas
 from common.constants import IGNORED_CLASS
 from input_fns.core import records
 from input_fns.dataset_info import DatasetInfo
@@ -27,7 +28,7 @@ def of_classes(data: DatasetInfo) -> bytes:
     rows = _first_images(data, next(iter(data.splits)))
     step = _CELL + _MARGIN
     sheet = Image.new("RGB", (_TEXT + _COLUMNS * step, len(rows) * step + _MARGIN), "white")
-    draw = ImageDraw.Draw(sheet)
+    draw = Canvas(sheet)
     # Scale the brightest pixel to white: those of the digits are 0 to 16.
     brightest = max((image.max() for row in rows for image in row), default=255)
     for y, (name, row) in enumerate(zip(data.class_names, rows)):
@@ -68,7 +69,7 @@ def draw_boxes(image: np.ndarray, boxes, classes, class_names) -> Image.Image:
       class_names: class names.
     """
     canvas = _to_image(image)
-    draw = ImageDraw.Draw(canvas)
+    draw = Canvas(canvas)
     for (y0, x0, y1, x1), label in zip(boxes, classes):
         if label < 0:
             continue
@@ -121,7 +122,7 @@ def of_annotations(data: DatasetInfo) -> bytes:
     heights = [max(image.height for image in row) + _MARGIN for row in rows]
     height = max(sum(heights), len(legend) * _LEGEND) + _MARGIN
     sheet = Image.new("RGB", (_TEXT + _ACROSS * (_WIDE + _MARGIN), height), "white")
-    draw = ImageDraw.Draw(sheet)
+    draw = Canvas(sheet)
     for i, (name, color) in enumerate(legend):
         y = _MARGIN + i * _LEGEND
         draw.rectangle([_MARGIN, y, _MARGIN + 10, y + 10], fill=color, outline="black")

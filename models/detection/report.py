@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageDraw
+from PIL import Image
 
 from common import instance_masks
+from common.canvas import Canvas
 
 _NUM_EXAMPLES = 8  # pairs of pictures of an image
 _SIDE = 360  # pixels: the longest side of a picture
@@ -95,7 +96,7 @@ class Examples:
         )
         for i, (title, boxes, texts) in enumerate(sides):
             left = i * (_SIDE + _MARGIN)
-            ImageDraw.Draw(pair).text((left, 0), title, "black")
+            Canvas(pair).text((left, 0), title, "black")
             covered = draw_masks(picture, boxes.get("masks", ()), boxes["classes"])
             drawn = draw_boxes(covered, boxes["boxes"] * scale, boxes["classes"], texts)
             pair.paste(drawn, (left, _LINE))
@@ -133,7 +134,7 @@ def num_errors(truth: Arrays, found: Arrays, min_iou: float = 0.5) -> int:
 def draw_boxes(picture: Image.Image, boxes, classes, texts) -> Image.Image:
     """Returns a copy of an RGB picture with boxes `(y0, x0, y1, x1)` and a text at each."""
     drawn = picture.copy()
-    canvas = ImageDraw.Draw(drawn)
+    canvas = Canvas(drawn)
     for (y0, x0, y1, x1), label, text in zip(np.asarray(boxes).tolist(), classes, texts):
         color = class_color(int(label))
         canvas.rectangle((x0, y0, max(x0, x1 - 1), max(y0, y1 - 1)), outline=color)
@@ -177,7 +178,7 @@ def draw_curves(curves: Mapping[str, np.ndarray]) -> Image.Image:
     if len(counted) != 1:
         shown["mean"] = np.mean(list(counted.values()), axis=0) if counted else np.zeros(101)
     image = Image.new("RGB", (_LEFT + _PLOT + 220, _PLOT + 2 * _LINE + 20), "white")
-    canvas = ImageDraw.Draw(image)
+    canvas = Canvas(image)
     top = _LINE
     for i in range(6):
         y, x = top + _PLOT * (1 - i / 5), _LEFT + _PLOT * i / 5

@@ -5,9 +5,10 @@ from __future__ import annotations
 import colorsys
 
 import numpy as np
-from PIL import Image, ImageDraw
+from PIL import Image
 
 from common import pictures
+from common.canvas import Canvas
 from common.constants import IGNORED_CLASS
 from models.segmentation import iou
 
@@ -85,7 +86,7 @@ def draw(images, labels, classes, titles, class_names) -> Image.Image:
     top = _LINE + len(images) * row_height
     size = (len(_COLUMNS) * (_TILE + _GAP), top + _LINE * -(-len(occurring) // columns) + _GAP)
     sheet = Image.new("RGB", size, "white")
-    canvas = ImageDraw.Draw(sheet)
+    canvas = Canvas(sheet)
     for column, name in enumerate(_COLUMNS):
         canvas.text((column * (_TILE + _GAP), 0), name, "black")
     for row, (image, label, predicted) in enumerate(zip(images, labels, classes)):

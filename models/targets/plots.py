@@ -6,9 +6,10 @@ import colorsys
 from collections.abc import Mapping
 
 import numpy as np
-from PIL import Image, ImageDraw
+from PIL import Image
 
 from common import pictures
+from common.canvas import Canvas
 
 _SIDE, _MARGIN, _LEGEND, _LINE = 400, 48, 200, 14  # pixels
 MAX_LINES = 24
@@ -46,7 +47,7 @@ def scatter(x: np.ndarray, y: np.ndarray, x_name: str, y_name: str) -> bytes:
 def _axes(right, x_name, y_name, x_bounds, y_bounds):
     size = _SIDE + 2 * _MARGIN
     image = Image.new("RGB", (size + right, size), "white")
-    draw = ImageDraw.Draw(image)
+    draw = Canvas(image)
     end = _MARGIN + _SIDE
     draw.rectangle((_MARGIN, _MARGIN, end, end), outline="black")
     draw.text((_MARGIN, _MARGIN - 2 * _LINE), y_name, "black")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from PIL import Image, ImageDraw
+from PIL import Image
 
 from common import pictures
+from common.canvas import Canvas
 
 _COLUMNS, _ROWS = 6, 4
 _TILE, _LINE = 112, 14  # pixels: the side of an image, the height of a line of text
@@ -53,7 +54,7 @@ def draw(images, labels, probabilities, class_names) -> Image.Image:
     height = _TILE + 2 * _LINE
     rows = -(-len(images) // _COLUMNS)
     image = Image.new("RGB", (_COLUMNS * _TILE, rows * height), "white")
-    canvas = ImageDraw.Draw(image)
+    canvas = Canvas(image)
     scaled = np.maximum(images, 0) * (255 / max(1, np.max(images, initial=0)))
     scaled = np.broadcast_to(scaled, (*images.shape[:-1], 3)).astype(np.uint8)
     for i, (pixels, label, fractions) in enumerate(zip(scaled, labels, probabilities)):

@@ -7,7 +7,7 @@ import io
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from common.names import shown
 from input_fns import DataError
@@ -42,7 +42,9 @@ def require_values(path: str, num_rows: int, num_columns: int, num_values: int) 
 def iterate(
     path: str, delimiter: str, is_given: bool, has_columns: bool, encoding: str | None
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yields the line number and the values of each row that is not empty, of a file of any size.
+    """Yields the first line number and the values of each row that is not empty.
+
+    The file may be of any size.
 
     Quotes may enclose values between commas and semicolons; elsewhere they are text.
 
@@ -77,20 +79,22 @@ def iterate(
         return
     # With line feeds: one inside of quotes is part of the value.
     reader = csv.reader((f"{line}\n" for line in lines), delimiter=delimiter, strict=True)
+    begin = 1 + num_before
     try:
         for values in reader:
             if values:
-                yield reader.line_num + num_before, [value.strip() for value in values]
+                yield begin, [value.strip() for value in values]
+            begin = reader.line_num + 1 + num_before
     except csv.Error as error:
-        raise DataError(
-            f"{path}, line {reader.line_num + num_before}: invalid CSV ({error})"
-        ) from error
+        raise DataError(f"{path}, line {begin}: invalid CSV ({error})") from error
 
 
 def read_tsv(
     path: str, encoding: str | None, width: int, has_quotes: bool
 ) -> list[tuple[int, list[str]]]:
-    """Returns the line number and the values of each row, which tabs separate; quotes are text.
+    """Returns the first line number and the values of each row, which tabs separate.
+
+    Quotes are text.
 
     Args:
       path: the file.
@@ -125,7 +129,7 @@ def read_tsv(
 def read(
     path: str, delimiter: str, width: int, encoding: str | None
 ) -> tuple[list[tuple[int, list[str]]], str]:
-    """Returns the last line number and the values of each row of a table, and its delimiter.
+    """Returns the first line number and the values of each row of a table, and its delimiter.
 
     Args:
       path: the file.
@@ -159,10 +163,10 @@ def read(
                 note(f"{path}: {how}")
                 rows, error = found, None
     if error:
-        last = rows[-1][0] + skipped if rows else skipped
         raise DataError(
-            f"{path}, after line {last}: invalid CSV ({error}); a quote may have no other"
-        ) from error
+            f"{path}, line {error.line + skipped}: invalid CSV ({error.cause}); a quote may have "
+            "no other"
+        ) from error.cause
     if skipped:
         rows = [(number + skipped, values) for number, values in rows]
     return rows, delimiter
@@ -218,17 +222,27 @@ def other_delimiter(values: Sequence[str], delimiter: str) -> str:
     return f". If its columns are separated by {name}, set --delimiter={name}"
 
 
+class InvalidRow(NamedTuple):
+    """The first line number of a row that is not CSV, and the error."""
+
+    line: int
+    cause: csv.Error
+
+
 def parse(
     text: str, delimiter: str, dialect: Mapping[str, Any]
-) -> tuple[list[tuple[int, list[str]]], csv.Error | None]:
-    """Returns `(last line number, values)` of the rows before an error, and the error or None."""
+) -> tuple[list[tuple[int, list[str]]], InvalidRow | None]:
+    """Returns `(first line number, values)` of the rows before an invalid one, and that or None."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, **dialect)
-    rows = []
+    rows, begin = [], 1
     before = csv.field_size_limit(_MAX_TEXT)
     try:
-        rows.extend((reader.line_num, values) for values in reader if values)
+        for values in reader:
+            if values:
+                rows.append((begin, values))
+            begin = reader.line_num + 1  # a value in quotes may have line feeds
     except csv.Error as error:
-        return rows, error
+        return rows, InvalidRow(begin, error)
     finally:
         csv.field_size_limit(before)
     return rows, None

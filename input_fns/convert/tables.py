@@ -48,7 +48,7 @@ class Table:
       columns: names of the columns, without surrounding white space.
       rows: values of each row, in the order of `columns`; None where a JSON object has no text or
         number.
-      lines: line number of each row, from 1; the last one of a row with line feeds.
+      lines: line number of each row, from 1; the first one of a row with line feeds.
       unit: what the numbers count, "line", or "item" of a JSON list.
     """
 

@@ -94,7 +94,9 @@ def read(options: Options, runner: Runner) -> RawDataset:
     read_table = functools.partial(
         table_parts.read, texts=options.text_columns, labels=labels, runner=runner
     )
-    for split, rows in columns.split_tables(options, read_table).items():
+    tables_of = columns.split_tables(options, read_table)
+    _check_columns(options, tables_of)
+    for split, rows in tables_of.items():
         table = _labelled(rows, options, left_out)
         stem, _ = tables.split_name(os.path.basename(rows.path))
         is_named = options.split_column or options.split_files or split_in(stem)
@@ -114,8 +116,54 @@ def _has_target(options):
     return options.task not in TASKS or len(options.label_columns) > 1
 
 
+def _check_columns(options, tables_of):
+    """Checks that "train", or without it any split, has a label column: a typo has no labels.
+
+    Splits to predict have none. Alone they may repeat those of the data set in --vocabulary.
+
+    Raises:
+      DataError: a text column is missing, or the label columns are.
+    """
+    for table in tables_of.values():
+        for name in options.text_columns:
+            table.known(name)
+    names = tuple(map(normalized, options.label_columns))
+    lacking = {split: table for split, table in tables_of.items() if not _has_any(table, names)}
+    is_needed = "train" in lacking or len(lacking) == len(tables_of)
+    if not names or not is_needed or names == _known_targets(options):
+        return
+    table = lacking.get("train") or next(iter(lacking.values()))
+    raise DataError(
+        f"{table.path} has no column '{names[0]}'; {tables.describe(table.columns)}. To predict "
+        "texts without labels, leave out --label_columns"
+    )
+
+
+def _has_any(table, names):
+    return any(name in table.columns for name in names)
+
+
+def _known_targets(options):
+    """Returns the names of the target of the data set that `options.vocabulary` names, or None."""
+    if not options.vocabulary or not dataset_info.exists(options.vocabulary):
+        return None
+    target = dataset_info.read(options.vocabulary).target
+    return tuple(target.names) if target else None
+
+
+def _label_advice(options, names):
+    """Returns advice for a table with columns of no flag, one of which may have the labels."""
+    used = {*options.text_columns, options.group_column, options.split_column}
+    others = set(names) - set(map(normalized, filter(None, used)))
+    if not others or not options.text_columns or options.label_columns:
+        return ""
+    return ". If a column has the labels, name it with --label_columns"
+
+
 def _labelled(table, options, left_out):
     """Returns texts and labels of a table; rows without a text are left out and counted.
+
+    Of a pair one text may be empty.
 
     Raises:
       DataError: a row of a table without labels has no text, or all rows.
@@ -124,7 +172,7 @@ def _labelled(table, options, left_out):
     names, labels = tuple(map(normalized, options.label_columns)), None
     if names and not _has_target(options) and names[0] in table.columns:
         labels = table.cleaned(names[0])
-    elif _has_target(options) and any(name in table.columns for name in names):
+    elif _has_target(options) and _has_any(table, names):
         rows = zip(*map(table.cleaned, names))
         labels = [row if any(row) else "" for row in rows]
     groups = None
@@ -132,17 +180,22 @@ def _labelled(table, options, left_out):
         groups = table.groups
     if options.group_column:
         groups = np.array(table.cleaned(options.group_column), object)
+    empty_rows = tuple(map(_empty_rows, texts))
+    texts = tuple(map(_with_empty, texts, empty_rows))
     whole = LabelledTable(table.places, texts, labels, groups, columns=table.columns)
-    empty = {
-        row: name
-        for name, column in zip(options.text_columns, texts)
-        for row in _empty_rows(column)
-    }
-    for row, name in empty.items():
-        if labels is None or not any(labels) or len(empty) == len(table.rows):
-            raise DataError(
-                f"{table.where(row)}: no text in column '{name}'. Remove the row, or add text"
-            )
+    empty = sorted(set.intersection(*map(set, empty_rows)))
+    # Of a file to predict no row is left out: predictions belong to its rows by their number.
+    no_label = {"", _NO_CLASS} if options.task == CLASSIFICATION else {""}
+    if empty and (set(labels or ()) <= no_label or len(empty) == len(table.rows)):
+        names = " and ".join(f"'{name}'" for name in options.text_columns)
+        is_one = len(empty) == 1
+        raise DataError(
+            f"{table.where(empty[0])}: no text in column{'s'[: len(texts) - 1]} {names}"
+            f"{'' if is_one else f' (the first of {len(empty)} such rows)'}. Remove "
+            f"{'the row' if is_one else 'them'}, or add text"
+            f"{_label_advice(options, table.columns)}"
+        )
+    for row in empty:
         left_out.add("rows without a text", table.where(row))
     return without_rows(whole, dict.fromkeys(empty, "rows without a text")) if empty else whole
 
@@ -151,6 +204,23 @@ def _empty_rows(texts):
     if isinstance(texts, SharedTexts):
         return np.flatnonzero(texts.rows.lengths == 0).tolist()
     return [row for row, text in enumerate(texts) if text is None or not text.strip()]
+
+
+def _with_empty(texts, empty_rows):
+    """Returns the texts with "" for white space, and for values that are no text in JSON."""
+    if isinstance(texts, SharedTexts) or not empty_rows:
+        return texts
+    texts = list(texts)
+    for row in empty_rows:
+        texts[row] = ""
+    return texts
+
+
+def _missing(options, table):
+    """Returns the label columns that a table without labels lacks."""
+    if table.labels is not None:
+        return ()
+    return tuple(map(normalized, options.label_columns))
 
 
 def to_dataset(
@@ -194,7 +264,14 @@ def to_dataset(
             scores = _scores(table)
         elif name in labelled:
             classes = _classes(table, class_names)
-        splits[name] = RawTexts(table.texts, classes, scores, table.groups, name in labelled)
+        splits[name] = RawTexts(
+            table.texts,
+            classes,
+            scores,
+            table.groups,
+            name in labelled,
+            missing=_missing(options, table),
+        )
     has_pairs = len(next(iter(tables_of.values())).texts) == 2
     left_out = {name: dict(table.left_out) for name, table in tables_of.items()}
     return RawDataset(
@@ -242,7 +319,13 @@ def _with_target(options, tables_of):
             targets = found[place : place + len(targets)]
             place += len(targets)
         splits[name] = RawTexts(
-            table.texts, None, None, table.groups, name in labelled, targets=targets
+            table.texts,
+            None,
+            None,
+            table.groups,
+            name in labelled,
+            targets=targets,
+            missing=_missing(options, table),
         )
     has_pairs = len(next(iter(tables_of.values())).texts) == 2
     left_out = {name: dict(table.left_out) for name, table in tables_of.items()}
@@ -269,9 +352,9 @@ def _known(options, tables_of, attribute):
         name, table = next(iter(tables_of.items()))
         raise DataError(
             f"--source={options.source}: split '{name}' has no labels; its columns are "
-            f"{tables.listed(table.columns)}. To predict its classes, set --vocabulary to the "
-            "folder of the data set that the model was trained on"
-            f"{', or --class_names' * (attribute == 'class_names')}"
+            f"{tables.listed(table.columns)}{_label_advice(options, table.columns)}. To predict "
+            "its classes, set --vocabulary to the folder of the data set that the model was "
+            f"trained on{', or --class_names' * (attribute == 'class_names')}"
         )
     return found
 
@@ -298,7 +381,10 @@ def _classes(table, class_names):
     for label, row in first.items():
         place = table.places[row]
         if not label:
-            raise DataError(f"{place}: no label. Remove the row, or the labels of the whole file")
+            raise DataError(
+                f"{place}: no label. Remove the row, or add its label. Only a file without any "
+                "labels can be prepared for --mode=predict"
+            )
         if not is_line(label):
             raise DataError(f"{place}: the label {label[:60]!a} has control characters")
         if label not in numbers:
@@ -317,8 +403,9 @@ def _scores(table):
         except ValueError:
             score = math.nan
         if not abs(score) <= _LARGEST_SCORE:
-            shown = f"the score {label[:60]!a}" if label else "no score"
-            raise DataError(f"{place}: {shown}, which must be a number of float32")
+            if not label:
+                raise DataError(f"{place}: no score; it must be a number")
+            raise DataError(f"{place}: the score {label[:60]!a} is not a number of float32")
         scores[row] = score
     return scores
 

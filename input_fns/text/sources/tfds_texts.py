@@ -143,12 +143,15 @@ def _read_labelled(tables, roles, options) -> RawDataset:
         *texts, labels = tables.columns(split, list(roles.values()))
         texts = tuple([text.decode("utf-8", "replace") for text in column] for column in texts)
         places = list(tables.names(split, len(labels)))
-        if all(label == _UNLABELLED for label in labels):
+        is_to_predict = all(label == _UNLABELLED for label in labels)
+        if is_to_predict:
             labels = [None] * len(labels)
         else:
             labels = [names[label] if names else repr(float(label)) for label in labels]
         table = LabelledTable(places, texts, labels, columns=tuple(roles.values()))
-        empty = [row for row, both in enumerate(zip(*texts)) if not all(map(str.strip, both))]
+        empty = [row for row, both in enumerate(zip(*texts)) if not any(map(str.strip, both))]
+        if is_to_predict:  # predictions belong to the examples by their number
+            empty = []
         splits[split] = text_files.without_rows(table, dict.fromkeys(empty, "rows without a text"))
     task = CLASSIFICATION if names else REGRESSION
     return text_files.to_dataset(options, splits, task, names)

@@ -61,6 +61,7 @@ class RawTexts(RawSplit):
       group_of: `[size]`, equal for texts that must stay in one split; None: equal texts.
       has_labels: False if the split can only be predicted; scores and targets are NaN then.
       targets: see `RawSplit`.
+      missing: names of label columns that the file of a split without labels lacks.
     """
 
     KEYS = ("texts", "labels", "scores", "group_of", "targets")
@@ -71,6 +72,7 @@ class RawTexts(RawSplit):
     group_of: np.ndarray | None = None
     has_labels: bool = True
     targets: np.ndarray | None = None
+    missing: tuple[str, ...] = ()
 
     @property
     def groups(self) -> np.ndarray:
@@ -219,9 +221,15 @@ def encode(
         splits[name], described[name] = _encode_split(split, tokenizer, options, left_out, runner)
         progress(f"{name}: {described[name].describe(len(splits[name]), options.max_length)}")
         if not split.has_labels:
-            progress(f"{name}: no labels, so only --mode=predict can use it")
+            columns = " and ".join(f"'{column}'" for column in split.missing)
+            why = f" (no column {columns})" if columns else ""
+            progress(f"{name}: no labels{why}, so only --mode=predict can use it")
         num_empty = int((splits[name].lengths == 0).any(axis=1).sum())
-        if num_empty:
+        if num_empty and len(split.texts) == 2:
+            progress(
+                f"{name}: {num_empty} of them have a text without tokens, such as an empty one"
+            )
+        elif num_empty:
             progress(f"{name}: {num_empty} of them without tokens, such as of invisible characters")
     return bert_vocabulary.with_vocabulary(
         dataclasses.replace(raw, splits=splits), raw.kind, tokenizer, options, described

@@ -70,6 +70,23 @@ def test_quotes_in_a_tsv_enclose_values_if_all_rows_fit_only_then(read, content,
     assert printed[0].endswith("a.tsv: quotes in it enclose values")
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", 'text,label\n"a\nb\n",x\n\nc,y\n"d\n",z\n'),
+        ("a.csv", 'sep=;\ntext;label\n"a\n";x\n\nc;y\n"d\n";z\n'),
+        ("a.csv", 'text,label\r\n"a\r\nb\r\n",x\r\n\r\nc,y\r\n"d",z'),
+        ("a.tsv", 'text\tlabel\n"a\nb\nc"\tx\n\nc\ty\n"d\n"\tz\n'),
+    ],
+)
+def test_the_place_of_a_row_is_its_first_line(read, name, content):
+    table, _ = read(name, content)
+    rows = [row for row, label in enumerate(table.cleaned("label")) if label]
+    found = [table.where(row).partition(f"{name}, ")[2] for row in rows]
+    first = 3 if content.startswith("sep") else 2
+    assert found == [f"line {first}", "line 6", "line 7"]
+
+
 def test_other_quotes_in_a_tsv_are_text(read):
     table, printed = read("a.tsv", 'text\tlabel\n"a"\tx\n"b\ty\n')
     assert (table.column("text"), printed) == (['"a"', '"b'], [])
@@ -124,8 +141,9 @@ def test_backslashes_stay_where_quotes_are_doubled(read):
             "text,label\na,b,c\n",
             r"line 2: 3 values instead of 2: text, label\. Put .*quotes",
         ),
-        ("a.csv", 'text,label\na,"b\nc,d\n', r"a\.csv, after line 1: invalid CSV"),
-        ("a.csv", 'text,label\n"a \\" b",c,d\n', r"a\.csv, after line 1: invalid CSV"),
+        ("a.csv", 'text,label\na,"b\nc,d\n', r"a\.csv, line 2: invalid CSV"),
+        ("a.csv", 'text,label\n"a\nb",c\n"d\ne,f\n', r"a\.csv, line 4: invalid CSV"),
+        ("a.csv", 'text,label\n"a \\" b",c,d\n', r"a\.csv, line 2: invalid CSV"),
         ("a.csv", "text, text\na,b\n", r"more than one column 'text'"),
         ("a.csv", "a\0b,c\n", r"a\.csv, line 1: a NUL byte"),
         ("a.tsv", "a\tb\nc\0\td\n", r"a\.tsv, line 2: a NUL byte"),

@@ -96,7 +96,7 @@ def test_each_split_is_checked(prepare):
 
 
 def test_texts_to_predict_alone_must_be_known(prepare):
-    options = {**OPTIONS["text_files"], "class_names": ("a", "b")}
+    options = {"text_columns": ("text",), "class_names": ("a", "b")}
     with pytest.raises(DataError, match=r"100% of the words of 'test' are \[UNK\]"):
         prepare("text_files", {"test.csv": f'text\n"{UNKNOWN}"\n'}, **options)
 

@@ -187,7 +187,7 @@ def test_a_missing_table(read, folder):
 def test_a_quote_without_its_other(read, table):
     options = table(("f", "k"), ("cat/00", "cat"))
     pathlib.Path(options["csv"]).write_text('f,k\ncat/00,"cat\ncat/01,cat\n')
-    with pytest.raises(DataError, match=r"labels\.csv, after line 1: invalid CSV"):
+    with pytest.raises(DataError, match=r"labels\.csv, line 2: invalid CSV"):
         read("image_csv", **options)
 
 
@@ -255,7 +255,7 @@ ROWS = ("f", "kind"), ("cat/00.jpeg", "cat"), ("dog/03.png", "dog")
         ([*ROWS, ("cat/01.jpeg",)], "line 4: 1 values instead of 2: f, kind"),
         ([*ROWS, ("cat/01.jpeg", "cat", "x")], "line 4: 3 values instead of 2: f, kind"),
         ([("f", "f"), *ROWS[1:]], "more than one column 'f'"),
-        ([*ROWS, ("cat/01.jpeg", "c\nat")], r"line 5: the label 'c\\nat' has control characters"),
+        ([*ROWS, ("cat/01.jpeg", "c\nat")], r"line 4: the label 'c\\nat' has control characters"),
         ([*ROWS, ("cat/01.jpeg", "c\0at")], "line 4: a NUL byte"),
         (
             [*ROWS, ("cat/01.jpeg", "c" * 200_000)],

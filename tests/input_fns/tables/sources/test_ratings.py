@@ -154,7 +154,12 @@ def test_invalid_rows_are_one_error(tmp_path, line, message):
             "columns 'item' and 'asin': choose one with --item_column",
         ),
         ("ratings.csv", "user,item,time,time\n", "line 1: more than one column 'time'"),
-        ("ratings.csv", 'user,item,time\n"a\nb",x,1\n', "line 3: 'a.*nb' is not a valid user id"),
+        ("ratings.csv", 'user,item,time\n"a\nb",x,1\n', "line 2: 'a.*nb' is not a valid user id"),
+        (
+            "ratings.csv",
+            'user,item,time\n"a\n",x,1\nb,"y\n,1\nc,x,1\n',
+            "line 4: invalid CSV",
+        ),
         ("ratings.csv", "user,item,date\na,x,5 Mar\n", "the time '5 Mar' is not a number"),
         ("ratings.csv", "user,item,date\na,x,2005-04-02\na,y,1\n", "the time '1' is not a date"),
         ("u.tsv", "7\tSkyrim\tpurchase\t1.0\n", "name all columns"),

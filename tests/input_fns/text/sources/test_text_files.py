@@ -6,7 +6,7 @@ import lzma
 import pytest
 
 from input_fns import DataError, dataset_info
-from input_fns.convert import writer
+from input_fns.convert import table_parts, writer
 from input_fns.core import inspection
 from input_fns.text.token_pipeline import TokenPipeline
 from tests.input_fns.text.sources import text_data
@@ -127,6 +127,70 @@ def test_rows_to_predict_need_a_text(folder):
         read(folder)
 
 
+def test_all_rows_to_predict_without_a_text_are_counted(folder):
+    (folder / "train.csv").write_text(ROWS["csv"])
+    (folder / "test.csv").write_text('text\n"good\nfilm"\n \nbad\n""\n')
+    message = (
+        r"test\.csv, line 4: no text in column 'text' \(the first of 2 such rows\)\. Remove them"
+    )
+    with pytest.raises(DataError, match=message):
+        read(folder)
+
+
+@pytest.mark.parametrize("label", ["", "-1"])
+def test_rows_of_a_file_without_labels_are_not_left_out(folder, label):
+    (folder / "train.csv").write_text(ROWS["csv"])
+    (folder / "test.csv").write_text(f"text,label\nfilm,{label}\n ,{label}\n")
+    with pytest.raises(
+        DataError, match=r"test\.csv, line 3: no text in column 'text'\. Remove the"
+    ):
+        read(folder)
+
+
+PAIRS = {"text_columns": ("title", "text")}
+
+
+@pytest.mark.parametrize("part_bytes", [None, 8])
+@pytest.mark.parametrize("truncate", ["end", "windows"])
+def test_one_text_of_a_pair_may_be_empty(folder, monkeypatch, part_bytes, truncate):
+    if part_bytes:  # a `LargeTable`
+        monkeypatch.setattr(table_parts, "_PART_BYTES", part_bytes)
+    rows = "good,the film,g\n,bad film,b\nbad, ,b\n , ,g\ngood,film,g\n"
+    (folder / "train.csv").write_text("title,text,label\n" + rows)
+    (folder / "test.csv").write_text("title,text\n,bad\ngood,\n")
+    raw, lines = read(folder, **PAIRS, truncate=truncate, doc_stride=4)
+    assert sorted(text_data.texts(raw.splits["train"])) == [
+        "[CLS] [SEP] bad film [SEP]",
+        "[CLS] bad [SEP] [SEP]",
+        "[CLS] good [SEP] film [SEP]",
+        "[CLS] good [SEP] the film [SEP]",
+    ]
+    assert text_data.texts(raw.splits["test"]) == [
+        "[CLS] [SEP] bad [SEP]",
+        "[CLS] good [SEP] [SEP]",
+    ]
+    assert raw.kind.splits["train"].left_out == {"rows without a text": 1}
+    place = f"{folder / 'train.csv'}, line 5"
+    assert list(raw.left_out.lines()) == [f"left out: 1 rows without a text, for example {place}"]
+    assert "test: 2 of them have a text without tokens, such as an empty one" in lines
+
+
+def test_json_without_one_text_of_a_pair(folder):
+    rows = '{"title": null, "text": "dog", "label": "a"}\n{"title": "film", "label": "b"}\n'
+    (folder / "train.jsonl").write_text(rows)
+    raw, _ = read(folder, **PAIRS)
+    found = sorted(text_data.texts(raw.splits["train"]))
+    assert found == ["[CLS] [SEP] dog [SEP]", "[CLS] film [SEP] [SEP]"]
+
+
+def test_pairs_to_predict_need_one_text(folder):
+    (folder / "train.csv").write_text("title,text,label\ngood,film,g\nbad,film,b\n")
+    (folder / "test.csv").write_text("title,text\n,film\n,\n , \n")
+    message = r"line 3: no text in columns 'title' and 'text' \(the first of 2 such rows\)"
+    with pytest.raises(DataError, match=message):
+        read(folder, **PAIRS)
+
+
 @pytest.mark.parametrize("splits", [("train", "test"), ("train", "dev")])
 def test_a_group_is_in_one_of_the_given_splits(folder, splits):
     for name, group in zip(splits, ("a", "b")):
@@ -212,7 +276,8 @@ def test_a_split_without_labels_can_be_predicted(folder, rows, task):
         task == "regression" and "-1" in rows,
     ]
     assert text_data.texts(raw.splits["test"]) == ["[CLS] good [SEP]", "[CLS] bad [SEP]"]
-    line = "test: no labels, so only --mode=predict can use it"
+    why = "" if "label" in rows else " (no column 'label')"
+    line = f"test: no labels{why}, so only --mode=predict can use it"
     assert (line in lines) != raw.splits["test"].has_labels
 
 
@@ -235,20 +300,54 @@ def test_texts_to_predict_alone_get_the_classes_of_a_data_set(folder, tmp_path):
     writer.write(read(folder)[0], str(tmp_path / "prepared"))
     new = tmp_path / "new.csv"
     new.write_text("text\ngood film\n")
-    for labels in ((), ("label",)):
-        raw, _ = read(new, vocabulary=tmp_path / "prepared", label_columns=labels)
-        assert raw.class_names == ("bad", "good")
-        assert [(name, split.has_labels) for name, split in raw.splits.items()] == [("test", False)]
+    raw, _ = read(new, vocabulary=tmp_path / "prepared", label_columns=())
+    assert raw.class_names == ("bad", "good")
+    assert [(name, split.has_labels) for name, split in raw.splits.items()] == [("test", False)]
+    options = {"vocabulary": tmp_path / "vocab.txt", "label_columns": ()}
     with pytest.raises(DataError, match=r"'test' has no labels; its columns are text\. To"):
-        read(new, vocabulary=tmp_path / "vocab.txt")
-    raw, _ = read(new, vocabulary=tmp_path / "vocab.txt", class_names=("b", "a"))
+        read(new, **options)
+    raw, _ = read(new, **options, class_names=("b", "a"))
     assert raw.class_names == ("b", "a")
+    new.write_text("text,stars\ngood film,1\n")
+    message = r"are text, stars\. If a column has the labels, name it with --label_columns\. To"
+    with pytest.raises(DataError, match=message):
+        read(new, **options)
+    new.write_text("text,stars\ngood film,1\n,2\n")
+    with pytest.raises(DataError, match=r"no text .* If a column has the labels, name it with"):
+        read(new, **options)
+
+
+@pytest.mark.parametrize("names", [("all.csv",), ("test.csv",), ("dev.csv", "test.csv")])
+@pytest.mark.parametrize("row", ["good,1", ",1"])
+def test_an_unknown_label_column_is_named(folder, names, row):
+    for name in names:
+        (folder / name).write_text(f"text,stars\n{row}\n")
+    message = (
+        rf"{names[0]} has no column 'star'; it has: text, stars\. .* leave out --label_columns"
+    )
+    with pytest.raises(DataError, match=message):
+        read(folder, label_columns=("star",))
+
+
+def test_train_needs_the_label_column_that_test_has(folder):
+    (folder / "train.csv").write_text("text,label\ngood,g\n")
+    (folder / "test.csv").write_text("text,stars\ngood,g\n")
+    with pytest.raises(DataError, match=r"train\.csv has no column 'stars'; it has: text, label"):
+        read(folder, label_columns=("stars",))
+
+
+def test_the_missing_label_column_of_a_test_is_printed(folder):
+    (folder / "train.csv").write_text(ROWS["csv"])
+    (folder / "test.csv").write_text("text,labels\ngood,good\n")
+    _, lines = read(folder)
+    assert "test: no labels (no column 'label'), so only --mode=predict can use it" in lines
 
 
 def test_missing_labels_of_some_rows_are_an_error(folder):
     (folder / "train.tsv").write_text(ROWS["tsv"])
     (folder / "test.tsv").write_text(HEADER + "good\tgood\nbad\t\n")
-    with pytest.raises(DataError, match=r"test\.tsv, line 3: no label"):
+    message = r"test\.tsv, line 3: no label\. .* a file without any labels can be prepared for --mo"
+    with pytest.raises(DataError, match=message):
         read(folder)
 
 
@@ -269,7 +368,7 @@ HEADER = "text\tlabel\n"
         ("x" * 9999 + "\tb\n", r"no column 'text'; it has: x{60}\.\.\., b\. If"),
         (
             "text\tstars\ngood\t1\n",
-            r"split 'train' has no labels in 'label' \(.*; its columns are text, stars",
+            r"train\.tsv has no column 'label'; it has: text, stars",
         ),
         (HEADER + "good\t1\nbad\t1.0\n", r"'train': the labels '1' and '1\.0' are one number"),
         (HEADER + "good\t1\nbad\t01\n", r"'train': the labels '01' and '1' are one number"),
@@ -324,7 +423,8 @@ def test_json_without_a_text_is_left_out(folder, row):
 @pytest.mark.parametrize("score", ["", "high", "nan", "1e99", "1_0"])
 def test_a_score_that_is_no_number_is_an_error(folder, score):
     (folder / "train.tsv").write_text(f"text\tlabel\ngood\t1\nbad\t{score}\n")
-    with pytest.raises(DataError, match=r"line 3: (no|the) score.* number of float32"):
+    message = f"the score '{score}' is not a number of float32" if score else "no score; it must be"
+    with pytest.raises(DataError, match=f"line 3: {message}"):
         read(folder, task="regression")
 
 

@@ -126,8 +126,13 @@ _TEXTS = {
         input_fn, and return indices instead of names from predict. The messages of asserts are no
         problem: XLA drops asserts.""",
     "summary": """
-        tf.summary inside model_fn. A warning if nothing depends on it: a TPU leaves it out, and
-        nothing is written. An error if the step depends on it. Write summaries in host_call:
+        tf.summary inside model_fn. tf.compat.v1.summary adds its result to the collection
+        SUMMARIES. TPUEstimator's session merges that collection outside of the TPU loop, so the
+        run fails at its start: "Cannot use 'loss' as input to 'Merge/MergeSummary' because 'loss'
+        is in a while loop". It is an error, in evaluation and prediction, too, unless scaffold_fn
+        sets summary_op. A summary in no collection, such as `collections=[]` or tf.summary of
+        version 2, is a warning if nothing depends on it: a TPU leaves it out, and nothing is
+        written. It is an error if the step depends on it. Write summaries in host_call:
         `host_call=(write, [tf.reshape(step, [1]), tf.reshape(loss, [1])])`.""",
     "tiles": """
         A layer whose numbers of channels are not multiples of 8. A TPU stores arrays in tiles of

@@ -13,6 +13,7 @@ import json
 import math
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -138,9 +139,7 @@ def compile_hlo(hlo: bytes, target: Target, effort: float = QUICK, timeout=_TIME
         result_path = os.path.join(folder, "result.json")
         if not os.path.exists(result_path):
             last = (child.stderr.strip().splitlines() or ["no error message"])[-1]
-            raise CompilerUnavailableError(
-                f"the compiler exited with status {child.returncode}: {last}"
-            )
+            raise CompilerUnavailableError(f"the compiler {_how_ended(child.returncode)}: {last}")
         with open(result_path) as file:
             result = json.load(file)
         if not result["ok"]:
@@ -156,6 +155,16 @@ def compile_hlo(hlo: bytes, target: Target, effort: float = QUICK, timeout=_TIME
         bytes_accessed=result["cost"].get("bytes accessed", 0.0),
         optimized=optimized,
     )
+
+
+def _how_ended(status):
+    """Returns how a child process ended: "was killed by SIGBUS", or "exited with status 1"."""
+    if status >= 0:
+        return f"exited with status {status}"
+    try:
+        return f"was killed by {signal.Signals(-status).name}"
+    except ValueError:  # a real-time signal
+        return f"was killed by signal {-status}"
 
 
 def _compile_error(result):

@@ -22,7 +22,17 @@ _GRAPH_ERROR = re.compile(
 _FETCH_ADVICE = re.compile(r"\. Typically this happens when it is defined in another function.*")
 # TPUEstimator's error about a train_op without a sum over the cores.
 NO_SUM = "CrossShardOptimizer must be used for model training on TPUs"
-# Pattern of a TPUEstimator error -> explanation.
+
+
+def _nearest_batch_sizes(match):
+    """Returns which batch sizes the number of replicas divides."""
+    size, replicas = int(match["size"]), int(match["replicas"])
+    below = size // replicas * replicas
+    sizes = f"{below} or {below + replicas}" if below else str(replicas)
+    return f"use a {match['mode']} batch size of {sizes}"
+
+
+# Pattern of a TPUEstimator error -> explanation, or function of the match that returns it.
 _ESTIMATOR_ERRORS = (
     (
         r"unsupported operand type\(s\) for \*=: 'NoneType' and 'int'|"
@@ -33,6 +43,11 @@ _ESTIMATOR_ERRORS = (
         r"Cannot use '.*' as input to '[^']*(HashTable|LookupTable|InitializeTable)[^']*' because",
         "a TPU cannot look up tables. Convert words to ids in input_fn, and ids to words after "
         "predict",
+    ),
+    (
+        r"Cannot use '.*' as input to '[^']*MergeSummary[^']*' because",
+        "model_fn calls tf.compat.v1.summary, but a summary cannot be written inside of the TPU "
+        "loop. Remove it, and write the summary in host_call",
     ),
     (
         r"Cannot use '.*' as input to '.*' because .* is in a while loop",
@@ -60,6 +75,11 @@ _ESTIMATOR_ERRORS = (
     (
         r"has been marked as not fetchable",
         "a hook reads a tensor inside the TPU loop. Pass it to host_call instead",
+    ),
+    (
+        r"(?P<mode>\w+) batch size (?P<size>\d+) must be divisible by number of replicas "
+        r"(?P<replicas>\d+)",
+        _nearest_batch_sizes,
     ),
     (
         r"maximum_iterations was not passed to the tf.while_loop",
@@ -141,9 +161,10 @@ def explain_error(error) -> str:
         text = text.rstrip().rpartition("\n\n")[2]
     text = _GRAPH_ERROR.sub(r"\1", text)
     text = _FETCH_ADVICE.sub("", " ".join(text.split()))
-    hints = [hint for pattern, hint in _ESTIMATOR_ERRORS if re.search(pattern, text)]
-    if hints:
-        return f"{hints[0]} ({text[:200]})"
+    for pattern, hint in _ESTIMATOR_ERRORS:
+        match = re.search(pattern, text)
+        if match:
+            return f"{hint(match) if callable(hint) else hint} ({text[:200]})"
     kind = f"{type(error).__name__}: "
     if not text:
         return describe(error)

@@ -54,6 +54,8 @@ def apply_rules(program: ReplicatedGraph, mode: str, *arguments) -> list[Finding
 def check_kernels(step) -> Iterator[tuple]:
     """Codes op, dtype, string and those of HOST_OPS: operations without a TPU kernel."""
     for op in step.operations:
+        if op.name in step.merged_summaries:  # see check_merged_summaries
+            continue
         fault = tpu_kernels.find_fault(op)
         if fault:
             yield ERROR, *fault, op
@@ -64,9 +66,23 @@ def check_ignored_operations(step):
     """Summaries and prints that nothing depends on: a TPU leaves them out."""
     for op in step.all_operations:
         code = tpu_kernels.host_code(op)
-        if code in tpu_kernels.SILENT_IF_UNUSED and not step.runs(op):
-            message = f"{op.type} never runs on a TPU. Pass the tensor to host_call"
+        is_silent = code in tpu_kernels.SILENT_IF_UNUSED and op.name not in step.merged_summaries
+        if is_silent and not step.runs(op):
+            message = f"{tpu_kernels.label(op)} never runs on a TPU. Pass the tensor to host_call"
             yield WARNING, code, message, op
+
+
+@rule
+def check_merged_summaries(step):
+    """Summaries of tf.compat.v1.summary, which end the run when the session is created."""
+    for op in step.all_operations:
+        if op.name in step.merged_summaries:
+            message = (
+                f"{tpu_kernels.label(op)} is in the collection SUMMARIES, which the session "
+                "merges outside of the TPU loop: the run fails at its start. Remove it, and write "
+                "the summary in host_call"
+            )
+            yield ERROR, "summary", message, op
 
 
 @rule

@@ -128,8 +128,14 @@ class ModeChecker:
                 cores = self._estimator.config.tpu_config.num_cores_per_replica or 1
                 num_replicas = max(1, self._topology.num_cores // cores)
                 on_pjrt = not self._topology.has_infeed
+                merges_summaries = built.spec.scaffold.summary_op is None
                 self.stages.findings += lint.apply_rules(
-                    built.program, self._checked.mode, per_core, num_replicas, on_pjrt
+                    built.program,
+                    self._checked.mode,
+                    per_core,
+                    num_replicas,
+                    on_pjrt,
+                    merges_summaries,
                 )
             with self.stages.stage("batch size of input_fn", "input_fn", "with another batch size"):
                 self._check_batch_size(built.program.infeed, per_core)

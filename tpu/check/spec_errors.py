@@ -33,11 +33,17 @@ _INPUT_READERS = ("_invoke_input_fn_and_record_structure", "dequeue_fn")
 _UNSUPPORTED_INPUT = "is not a supported TPU infeed type"
 
 
+class _MetricError(TypeError):
+    """metric_fn returned an invalid value; the arguments are the message and "file:line"."""
+
+
 @contextlib.contextmanager
 def explain():
     """A context manager that raises `explanations.SpecError` for what model_fn returned."""
     wrapper, returned = tpu_estimator._ModelFnWrapper, []
     original = wrapper._call_model_fn
+    host_call = tpu_estimator._OutfeedHostCall
+    create_host_call = host_call.create_tpu_hostcall
 
     def call(self, *args, **kwargs):
         returned.append((self._model_fn, None))
@@ -45,7 +51,16 @@ def explain():
         returned[-1] = self._model_fn, spec
         return spec
 
-    with mock.patch.object(wrapper, "_call_model_fn", call):
+    def create(self):
+        results = create_host_call(self)
+        # TPUEstimator takes elements 0 and 1 of each metric, also of a tensor, without an error.
+        _check_metrics(results.get("eval_metrics"), self._host_fns.get("eval_metrics"))
+        return results
+
+    with (
+        mock.patch.object(wrapper, "_call_model_fn", call),
+        mock.patch.object(host_call, "create_tpu_hostcall", create),
+    ):
         try:
             yield
         except BaseException as error:
@@ -53,6 +68,22 @@ def explain():
             if not fault or not explanations.is_of_program(error):
                 raise
             raise explanations.SpecError(*fault) from error
+
+
+def _check_metrics(metrics, metric_fn):
+    """Raises `_MetricError` for the first metric that is not a pair (value, update_op)."""
+    for name, metric in metrics.items() if isinstance(metrics, dict) else ():
+        if isinstance(metric, (tuple, list)) and len(metric) == 2:
+            continue
+        is_tensor = isinstance(metric, tf.Tensor)
+        what = f"a tensor of shape {metric.shape}" if is_tensor else _describe(metric)
+        function = line_of(metric_fn)
+        where = user_line(metric.op) if is_tensor else function
+        raise _MetricError(
+            f"metric_fn at {function} returns {what} as '{name}'. Each metric must be a pair "
+            "(value, update_op), such as tf.compat.v1.metrics.mean(values)",
+            where,
+        )
 
 
 @contextlib.contextmanager
@@ -118,6 +149,8 @@ def _frames_of_estimator(error):
 
 def _find_fault(error, model_fn, spec):
     """Returns (message, "file:line") of what is wrong with the spec; None if nothing is known."""
+    if isinstance(error, _MetricError):
+        return error.args
     of_estimator = _frames_of_estimator(error)
     for frame in of_estimator:  # model_fn has returned, but its spec could not be converted
         if frame.f_code.co_name == "_call_model_fn":

@@ -36,6 +36,8 @@ class Step:
       batch_size: per core.
       num_replicas: number of copies of the program on the slice.
       on_pjrt: True for a slice on which only PJRT runs.
+      merges_summaries: True if the Scaffold merges the summaries of the graph, as it does unless
+        scaffold_fn sets summary_op.
       all_operations: list of the operations, also of those that never run.
       operations: list of the operations that run on the core, each after its inputs.
       placement: where the operations run.
@@ -48,10 +50,12 @@ class Step:
         batch_size: int,
         num_replicas: int = 2,
         on_pjrt: bool = False,
+        merges_summaries: bool = True,
     ):
         self.program = flatten(program)
         self.mode, self.batch_size = mode, batch_size
         self.num_replicas, self.on_pjrt = num_replicas, on_pjrt
+        self.merges_summaries = merges_summaries
         self.placement = Placement(self.program)
         self.all_operations = list(self.program.operations.values())
         self.operations = _inputs_first(self.placement.on_core)
@@ -78,9 +82,19 @@ class Step:
 
     def variables(self, collection: str) -> set[str]:
         """Returns the names of the handles of the resource variables of a collection."""
-        graph = self.all_operations[0].graph if self.all_operations else tf.Graph()
-        names = (handle_name(variable) for variable in graph.get_collection(collection))
+        names = (handle_name(variable) for variable in self._collection(collection))
         return {name.split(":")[0] for name in names if name}
+
+    @functools.cached_property
+    def merged_summaries(self) -> set[str]:
+        """Names of the operations of the summaries that the Scaffold merges outside of the step."""
+        if not self.merges_summaries:
+            return set()
+        return {tensor.op.name for tensor in self._collection(tf.compat.v1.GraphKeys.SUMMARIES)}
+
+    def _collection(self, name):
+        graph = self.all_operations[0].graph if self.all_operations else tf.Graph()
+        return graph.get_collection(name)
 
     @functools.cached_property
     def updated(self) -> set[str]:

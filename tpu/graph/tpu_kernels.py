@@ -9,6 +9,7 @@ import functools
 import gzip
 import json
 import os
+import re
 
 import tensorflow as tf
 
@@ -71,11 +72,18 @@ def host_code(op: tf.Operation) -> str:
     return _HOST_CODES.get(op.type, "")
 
 
+def label(op: tf.Operation) -> str:
+    """Returns how messages name an operation: "tf.print", or its type and, if it differs, name."""
+    if op.type == "PrintV2" or (op.type == "StringFormat" and _is_printed(op)):
+        return "tf.print"  # both operations: the same message on the same line is one finding
+    return op.type if re.sub(r"_\d+$", "", op.name) == op.type else f"{op.type} '{op.name}'"
+
+
 def find_fault(op: tf.Operation) -> tuple[str, str] | None:
     """Returns (code, message) if a TPU cannot run an operation, else None."""
     kernels, code = _table()["kernels"], host_code(op)
     if code:
-        return code, f"{op.type} '{op.name}': {HOST_OPS[code][1]}"
+        return code, f"{label(op)}: {HOST_OPS[code][1]}"
     if any(tensor.dtype == tf.string for tensor in op.outputs):
         return "string", f"{op.type} returns a string, which a TPU does not support"
     if op.type in RUNTIME_OPS or op.graph._is_function(op.type):  # such as a call of a Defun
@@ -88,6 +96,11 @@ def find_fault(op: tf.Operation) -> tuple[str, str] | None:
             if dtype.base_dtype.name not in allowed:
                 return "dtype", f"{op.type} of {dtype.name} has no TPU kernel"
     return None
+
+
+def _is_printed(op):
+    consumers = op.outputs[0].consumers()
+    return bool(consumers) and all(consumer.type == "PrintV2" for consumer in consumers)
 
 
 @functools.cache

@@ -13,6 +13,8 @@ from unittest import mock
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.ops import gen_summary_ops
+from tensorflow.python.summary.writer import writer as summary_writer
 
 from tpu.programs import calls
 from tpu.programs.program import log
@@ -100,7 +102,8 @@ class Trainings:
         random.seed(1)
         np.random.seed(1)
         try:
-            copied.train(input_fn, hooks=[_ProgressHook()], max_steps=steps)
+            with _event_files_in(model_dir):
+                copied.train(input_fn, hooks=[_ProgressHook()], max_steps=steps)
         except tf.errors.NotFoundError as error:
             missing = _MISSING.search(str(error))
             if missing is None or where == ON_CORES:
@@ -156,6 +159,32 @@ class _ProgressHook(tf.estimator.SessionRunHook):
                 f"global_step is still {step} after {self._unchanged:,} training loops: the "
                 "training never ends. Pass it to minimize or apply_gradients"
             )
+
+
+@contextlib.contextmanager
+def _event_files_in(folder):
+    """A context manager in which all writers of summaries write into a folder.
+
+    host_call knows the model_dir of the program, whose event files a comparison must not change.
+    """
+    create_v2, create_v1 = (
+        gen_summary_ops.create_summary_file_writer,
+        summary_writer.EventFileWriter,
+    )
+
+    def create_in_graph(writer, logdir, *args, **kwargs):
+        del logdir
+        return create_v2(writer, folder, *args, **kwargs)
+
+    def create(logdir, *args, **kwargs):
+        del logdir
+        return create_v1(folder, *args, **kwargs)
+
+    with (
+        mock.patch.object(gen_summary_ops, "create_summary_file_writer", create_in_graph),
+        mock.patch.object(summary_writer, "EventFileWriter", create),
+    ):
+        yield
 
 
 def _copy_first_checkpoint(source, target):

@@ -75,6 +75,11 @@ def summary(loss, images, logits):
     return loss
 
 
+def unmerged_summary(loss, images, logits):
+    tf1.summary.scalar("loss", loss, collections=[])  # HERE
+    return loss
+
+
 def awaited_summary(loss, images, logits):
     with tf.control_dependencies([tf1.summary.scalar("loss", loss)]):  # HERE
         return tf.identity(loss)
@@ -161,7 +166,8 @@ def report_of(change):
     [
         (rotation, ERROR, "op"),
         (python, ERROR, "py_func"),
-        (summary, WARNING, "summary"),
+        (summary, ERROR, "summary"),
+        (unmerged_summary, WARNING, "summary"),
         (awaited_summary, ERROR, "summary"),
         (printing, ERROR, "print"),
         (placeholder, ERROR, "placeholder"),
@@ -332,6 +338,18 @@ def eval_spec_with(eval_metrics):
             lambda labels: (lambda x: {"mean": tf1.metrics.mean(labels)}, [labels]),
             "Pass it to host_call or eval_metrics",
         ),
+        (
+            lambda labels: (lambda x: {"max": tf.reduce_max(x)}, [labels]),
+            r"metric_fn at \S*test_check.py:\d+ returns a tensor of shape \(\) as 'max'. .* pair",
+        ),
+        (
+            lambda labels: (lambda x: {"all": x}, [labels]),
+            r"returns a tensor of shape \(128,\) as 'all'. Each metric must be a pair",
+        ),
+        (
+            lambda labels: (lambda x: {"one": 1.0}, [labels]),
+            "returns the Python float 1.0 as 'one'",
+        ),
     ],
 )
 def test_invalid_eval_metrics_are_a_finding(eval_metrics, words):
@@ -390,6 +408,7 @@ def test_input_fn_with_another_batch_size():
 def test_batch_not_divisible_by_cores():
     (finding,) = run_check(make_model_fn(), batch_size=100).findings
     assert "must be divisible by number of replicas 8" in finding.message
+    assert "use a train batch size of 96 or 104 (" in finding.message
 
 
 @pytest.mark.parametrize(("size", "padding"), [(13, "19%"), slow(12, "25%")])

@@ -114,9 +114,16 @@ def child(monkeypatch, tmp_path):
 def test_compiler_crash_raises(child):
     child("import os, sys; print('check failed', file=sys.stderr, flush=True); os.abort()")
     with pytest.raises(
-        compiler.CompilerUnavailableError, match=r"exited with status -6: check failed"
+        compiler.CompilerUnavailableError, match="compiler was killed by SIGABRT: check failed"
     ):
         compiler.compile_hlo(b"", V3_8)
+
+
+@pytest.mark.parametrize(
+    ("status", "how"), [(1, "exited with status 1"), (-7, "SIGBUS"), (-40, "by signal 40")]
+)
+def test_status_of_the_compiler(status, how):
+    assert compiler._how_ended(status).endswith(how)
 
 
 def test_compiler_timeout_raises(child):

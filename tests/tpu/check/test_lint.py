@@ -84,6 +84,78 @@ def test_updates_of_metrics_that_never_run_are_no_findings():
     assert_clean(check(make_model_fn(loss)))
 
 
+# ---- Summaries and prints ----
+
+
+def summarized(features, labels):
+    loss = squares(features, labels)
+    tf1.summary.scalar("loss", loss)
+    return loss
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_summary_that_the_session_merges_is_an_error(mode):
+    (finding,) = check(make_model_fn(summarized), mode=mode).findings
+    assert (finding.level, finding.code) == (ERROR, "summary")
+    assert finding.message.startswith("ScalarSummary 'loss' is in the collection SUMMARIES")
+    assert finding.message.endswith("write the summary in host_call")
+
+
+def test_summary_in_prediction_is_an_error():
+    def model_fn(features, labels, mode, params):
+        tf1.summary.scalar("mean", tf.reduce_mean(features))
+        return tf1.estimator.tpu.TPUEstimatorSpec(mode, predictions={"x": features})
+
+    report = check(model_fn, lambda params: rows(params).map(lambda x, y: x), "predict")
+    assert (ERROR, "summary") in codes(report)
+
+
+def test_summary_is_not_merged_if_the_scaffold_has_a_summary_op():
+    def scaffold_fn(features, labels):
+        return lambda: tf1.train.Scaffold(summary_op=tf.constant(""))
+
+    report = check(make_model_fn(summarized, scaffold_fn=scaffold_fn))
+    assert codes(report) == [(WARNING, "summary")]
+
+
+@pytest.mark.parametrize("scope", ["", "layer"])
+def test_tf_print_is_one_finding(scope):
+    def loss(features, labels):
+        value = squares(features, labels)
+        with tf.name_scope(scope), tf.control_dependencies([tf.print("loss", value)]):
+            return tf.identity(value)
+
+    found = [f for f in check(make_model_fn(loss)).findings if f.code == "print"]
+    assert [f.message for f in found] == [
+        "tf.print: a TPU cannot print. Pass the tensor to host_call"
+    ]
+
+
+def test_tf_print_that_never_runs_is_one_warning():
+    def loss(features, labels):
+        value = squares(features, labels)
+        tf.print("loss", value)
+        return value
+
+    (finding,) = check(make_model_fn(loss)).findings
+    assert (finding.level, finding.code) == (WARNING, "print")
+    assert finding.message.startswith("tf.print never runs on a TPU")
+
+
+@pytest.mark.parametrize(
+    ("name", "label"), [(None, "PyFunc: "), ("crop", "PyFunc 'crop': "), ("PyFunc", "PyFunc: ")]
+)
+def test_name_of_an_operation_is_not_repeated(name, label):
+    def loss(features, labels):
+        value = squares(features, labels)
+        for _ in range(2):  # the second operation has the name PyFunc_1
+            value *= tf.ensure_shape(tf1.py_func(abs, [value], tf.float32, name=name), [])
+        return value
+
+    found = [f.message for f in check(make_model_fn(loss)).findings if f.code == "py_func"]
+    assert found[0].startswith(f"{label}a TPU cannot run Python")
+
+
 # ---- Tensors from outside ----
 
 
@@ -140,7 +212,7 @@ def soft_placement():
 def test_automatic_outside_compilation_is_a_warning(soft_placement):
     def loss(features, labels):
         value = squares(features, labels)
-        with tf.control_dependencies([tf1.summary.scalar("loss", value)]):
+        with tf.control_dependencies([tf1.summary.scalar("loss", value, collections=[])]):
             return value + through_text(tf.stop_gradient(value))
 
     report = check(make_model_fn(loss))

@@ -22,6 +22,7 @@ parser.add_argument(
     "--optimizer", default="sharded", help="sharded, summed, local, clipped, too_large, no_step"
 )
 parser.add_argument("--loss", default="mean", help="mean, weighted, smooth, ...")
+parser.add_argument("--summary", default="none", help="none, model_fn, host_call or hook")
 parser.add_argument("--metrics", default="tensors", help="tensors, none or scalar")
 arguments = parser.parse_args()
 BATCH_SIZE = 16
@@ -41,6 +42,16 @@ def input_fn(params):
     if arguments.input == "flat":
         dataset = dataset.map(lambda x, y: (tf.reshape(x, [5 * params["batch_size"]]), y))
     return dataset
+
+
+def write_loss(step, loss):
+    """The function of host_call."""
+    with (
+        tf.summary.create_file_writer(arguments.model_dir).as_default(),
+        tf.summary.record_if(True),
+    ):
+        tf.summary.scalar("loss", loss[0], step=step[0])
+        return tf1.summary.all_v2_summary_ops()
 
 
 def model_fn(features, labels, mode, params):
@@ -85,10 +96,20 @@ def model_fn(features, labels, mode, params):
     if arguments.loss == "batch_norm":
         updates = tf1.get_collection(tf1.GraphKeys.UPDATE_OPS)
         train_op = tf.group(train_op, *updates)
+    host_call = hooks = None
+    if arguments.summary == "model_fn":
+        tf1.summary.scalar("loss", loss)
+    if arguments.summary == "host_call":
+        tensors = [tf1.train.get_global_step(), loss]
+        host_call = write_loss, [tf.reshape(tensor, [1]) for tensor in tensors]
+    if arguments.summary == "hook":
+        hooks = [tf1.train.StepCounterHook(1, output_dir=arguments.model_dir)]
     return tf1.estimator.tpu.TPUEstimatorSpec(
         mode,
         loss=loss,
         train_op=train_op,
+        host_call=host_call,
+        training_hooks=hooks,
         eval_metrics=(
             lambda a, b: {"error": tf1.metrics.mean_absolute_error(a, b)},
             {"none": [labels, None], "scalar": [loss, loss]}.get(

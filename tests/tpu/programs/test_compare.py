@@ -148,6 +148,13 @@ def test_program_that_fails(script, capfd):
     assert err.endswith("    raise KeyError('mine')\nKeyError: 'mine'\n")
 
 
+@pytest.mark.parametrize("summary", ["host_call", "hook"])
+def test_event_files_are_not_written_to_the_model_dir(linear_program, capfd, tmp_path, summary):
+    status, _ = run(linear_program(f"--summary={summary}"), capfd, ONE_CORE, steps=2)
+    assert status == 0
+    assert list(tmp_path.rglob("events.*")) == []
+
+
 def test_variable_that_only_one_training_has(linear_program, capfd):
     status, out = run(linear_program("--loss=cpu_only"), capfd, ONE_CORE, steps=1)
     assert status == 2

@@ -123,6 +123,15 @@ def test_none_in_eval_metrics_is_named(linear_program, capfd):
     assert last.startswith("eval_metrics has None in place 1 (model_fn at ")
 
 
+def test_summary_in_model_fn_is_explained(linear_program, capfd):
+    program = linear_program("--summary=model_fn", "--steps=1")
+    arguments = ["emulate", "--topology=1x1", program.target, *program.arguments]
+    assert command_line.main(arguments) == 1
+    *_, last = capfd.readouterr().err.splitlines()
+    assert last.startswith("model_fn calls tf.compat.v1.summary, but a summary cannot be written")
+    assert "write the summary in host_call (Cannot use 'loss'" in last
+
+
 def test_errors_after_a_spec_that_only_a_cpu_accepts_are_their_own(linear_program, capfd):
     program = linear_program("--mode=fail", "--use_tpu=0", "--steps=1", "--metrics=scalar")
     assert command_line.main(["emulate", "--topology=1x1", program.target, *program.arguments]) == 1

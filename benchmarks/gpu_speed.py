@@ -1,11 +1,12 @@
 """Training steps on a GPU through JAX beside PyTorch and Flax, interleaved, without TensorFlow.
 
-    python -m benchmarks.gpu_speed FOLDER [--networks=resnet50,gpt2] [--rounds=5]
+    python -m benchmarks.gpu_speed describe FOLDER [--networks=resnet50,gpt2]
+    python -m benchmarks.gpu_speed compare FOLDER [--networks=resnet50,gpt2] [--rounds=5]
 
-FOLDER has the files NETWORK.npz of `pjrt_step describe`, which another machine has written: flags
-are in docs/results.md. Needs jax and flax, torch, torchvision and transformers. The time of our
-step contains the transfer of its batch; the peers (`peers/torch_gpu`, `peers/flax_gpu`) have their
-data on the GPU.
+`describe` writes our steps to FOLDER/NETWORK.npz by `pjrt_step`, on any machine with TensorFlow.
+`compare` runs where the GPU is; it needs jax and flax, torch, torchvision and transformers. The
+time of our step contains the transfer of its batch; the peers (`peers/torch_gpu`,
+`peers/flax_gpu`) have their data on the GPU.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pathlib
 import statistics
 import subprocess
 import sys
+import tempfile
 
 from benchmarks import pjrt_step
 from tpu.pjrt.client import Devices
@@ -25,6 +27,13 @@ PEERS = {
     "efficientnet_b0": ("torch_gpu",),
     "gpt2": ("torch_gpu",),
     "resnet50": ("torch_gpu", "flax_gpu"),
+}
+# The step and the program of `tpu_programs`, and the batch size.
+_DESCRIBED = {
+    "bert_base": ("bert_128", "ours, bfloat16", 128),
+    "efficientnet_b0": ("efficientnet_b0", "ours", 256),
+    "gpt2": ("gpt2", "ours", 16),
+    "resnet50": ("resnet_v1.5", "ours", 256),
 }
 
 
@@ -71,27 +80,51 @@ class _Peer:
 
 
 def main():
-    """Prints a row per network and peer."""
+    """Writes the steps, or compares them."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("command", choices=["describe", "compare"])
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--networks", default=",".join(PEERS))
     parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()
+    names = given.networks.split(",")
+    if given.command == "describe":
+        _describe(names, given.folder)
+    else:
+        _compare_all(names, given.folder, given.rounds)
+
+
+def _describe(names, folder):
+    """Writes our steps."""
+    from benchmarks import tpu_programs  # needs the packages of this project
+    from benchmarks.subprocesses import run_module
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        step, program, batch_size = _DESCRIBED[name]
+        flags = tpu_programs.STEPS[step].programs[program].arguments
+        data = ("--dataset=synthetic", "--eval_split=test", "--best_metric=")
+        with tempfile.TemporaryDirectory() as model_dir:
+            run = (f"--train_batch_size={batch_size}", f"--model_dir={model_dir}")
+            run_module("pjrt_step", "describe", folder / f"{name}.npz", *flags, *data, *run)
+
+
+def _compare_all(names, folder, rounds):
+    """Prints a row per network and peer."""
     # JAX would take most of the memory, and leave too little for the other programs.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    names = given.networks.split(",")
     ours, peers = {}, {}
     for name in names:
-        size = _batch_size(pjrt_step.load(given.folder / f"{name}.npz")[3])
+        size = _batch_size(pjrt_step.load(folder / f"{name}.npz")[3])
         peers[name] = {module: _Peer(module, name, size) for module in PEERS[name]}
     for name in names:
-        ours[name] = _Ours(given.folder / f"{name}.npz")
+        ours[name] = _Ours(folder / f"{name}.npz")
     for name in names:  # all compile at the same time; then one runs at a time
         lines = {module: peer.wait() for module, peer in peers[name].items()}
         print(f"{name}: {ours[name].description}; {lines}", flush=True)
         peers[name] = {module: peers[name][module] for module, line in lines.items() if line}
     for name in names:
-        _compare(name, {"ours": ours[name], **peers[name]}, given.rounds)
+        _compare(name, {"ours": ours[name], **peers[name]}, rounds)
 
 
 def _batch_size(batches):

@@ -1,4 +1,4 @@
-"""The head of an Estimator makes the spec. It adds a summary, which a TPU leaves out."""
+"""The head of an Estimator makes the spec. It adds a summary, which the session cannot merge."""
 
 import tensorflow.compat.v1 as tf
 from tensorflow_estimator.python.estimator.head import regression_head
@@ -12,6 +12,6 @@ def model_fn(features, labels, mode, params):
     def minimize(loss):
         return optimizer.minimize(loss, tf.train.get_global_step())
 
-    return head._create_tpu_estimator_spec(  # finding: warning summary
+    return head._create_tpu_estimator_spec(  # finding: error summary
         {"x": features}, mode, logits, labels, train_op_fn=minimize
     )

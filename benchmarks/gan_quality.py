@@ -79,7 +79,8 @@ def main(classifier: str, *model_dirs: str) -> None:
         found = run_cpu(*start, *judge, "--params=ema_decay=0")
         rows["untrained generator"] = found["eval"]
     for model_dir in model_dirs:
-        found = run_cpu(f"--flagfile={model_dir}/flags.cfg", *judge)
+        run = f"--flagfile={model_dir}/flags.cfg", f"--model_dir={model_dir}"
+        found = run_cpu(*run, *judge)
         rows[f"{model_dir}, step {found['step']}"] = found["eval"]
     if len(model_dirs) > 1:
         runs = list(rows.values())[-len(model_dirs) :]

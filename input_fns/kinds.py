@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -61,7 +61,7 @@ class PipelineOptions:
       group_by_length: whether training batches have rows of similar length.
       join_windows: how predictions of the windows of a text are joined, one of
         `common.constants.JOINS`.
-      params: hyperparameters of the model.
+      params: function that returns the hyperparameters of the model.
       model_features: names of the features that the model declares.
     """
 
@@ -73,7 +73,7 @@ class PipelineOptions:
     dynamic_padding: bool = False
     group_by_length: bool = False
     join_windows: str = "mean"
-    params: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    params: Callable[[], Mapping[str, Any]] = dict
     model_features: tuple[str, ...] = ()
 
 

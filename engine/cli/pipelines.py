@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 from common.errors import UsageError
@@ -26,20 +27,23 @@ _NEEDS = {
 
 
 def from_flags(
-    splits: list[str], params: dict[str, Any] | None = None, model_features: tuple[str, ...] = ()
+    splits: list[str],
+    params: Callable[[], dict[str, Any]] = dict,
+    model_features: tuple[str, ...] = (),
 ) -> Pipeline:
     """Returns the pipeline.
 
     Args:
       splits: splits that will be read; their shards must exist.
-      params: hyperparameters, for a custom data set's function, and for pipelines that read them.
+      params: function that returns the hyperparameters, for a custom data set's function and for
+        pipelines that read them.
       model_features: names of the features that the model declares.
 
     Raises:
       UsageError, DataError, ModelError: the flags or the data set are invalid.
     """
     if is_own_dataset(FLAGS.dataset):
-        return _custom_pipeline(params or {})
+        return _custom_pipeline(params())
     is_synthetic = FLAGS.dataset == kinds.SYNTHETIC
     data = _dataset(is_synthetic, splits)
     given = [name for name in _NEEDS if name in FLAGS and FLAGS[name].value != FLAGS[name].default]
@@ -61,7 +65,7 @@ def from_flags(
         dynamic_padding=_of_cpu("dynamic_padding") and FLAGS.accumulate_steps == 1,
         group_by_length=_of_cpu("group_by_length"),
         join_windows=FLAGS.join_windows,
-        params=params or {},
+        params=params,
         model_features=model_features,
     )
     pipeline = data.kind.pipeline(data, options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
 import os
 import re
@@ -130,8 +131,8 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
         model = model.predicting(FLAGS.predictions)
     is_training = FLAGS.mode in TRAINING_MODES
     splits = splits_read(is_evaluator=task.type == "evaluator")
-    # Those that no data set decides: pipelines of ratings and latents read them, for example.
-    requested = hparams.resolve(model, FLAGS.params, None, FLAGS.precision)
+    # Of a model that does not fit the data, the hyperparameters are not the fault to name.
+    requested = functools.partial(hparams.resolve, model, FLAGS.params, None, FLAGS.precision)
     pipeline = pipelines.from_flags(splits, requested, model.features)
     dataset = pipeline.data
     features = dict.fromkeys((*dataset.features, *pipeline.features))

@@ -38,10 +38,11 @@ class Images(Kind):
             return ImagePipeline(*arguments)
         from input_fns.image.latent_pipeline import LatentPipeline
 
+        params = options.params()
         return LatentPipeline(
             *arguments,
-            latent_size=options.params["latent_size"],
-            sampling_seed=options.params["sampling_seed"],
+            latent_size=params["latent_size"],
+            sampling_seed=params["sampling_seed"],
             has_classes="class_id" in options.model_features,
         )
 

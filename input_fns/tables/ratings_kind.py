@@ -68,12 +68,13 @@ class Ratings(Kind):
         """Returns a `RatingsPipeline` with the negatives that the hyperparameters ask for."""
         from input_fns.tables.ratings_pipeline import RatingsPipeline
 
+        params = options.params()
         return RatingsPipeline(
             data,
             options.cache,
-            num_negatives=options.params.get("num_negatives", NUM_NEGATIVES),
-            has_sampling_probability=options.params.get("logq_correction", False),
-            rank_all_items=options.params.get("rank_all_items", False),
+            num_negatives=params.get("num_negatives", NUM_NEGATIVES),
+            has_sampling_probability=params.get("logq_correction", False),
+            rank_all_items=params.get("rank_all_items", False),
         )
 
     @property

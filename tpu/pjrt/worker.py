@@ -131,7 +131,9 @@ class _Jax:
             os.environ["XLA_FLAGS"] = (
                 f"{flags} --xla_cpu_collective_call_terminate_timeout_seconds=1000000"
             )
-        if settings["coordinator"] or (settings["num_processes"] is None and self._is_on_slice()):
+        if settings["coordinator"] or (
+            settings["num_processes"] is None and _is_on_slice(self._platform)
+        ):
             if is_cpu and version < (0, 4, 34):
                 raise RuntimeError(f"{installed}. CPU devices of several processes need jax 0.4.34")
             if is_cpu:
@@ -157,22 +159,6 @@ class _Jax:
         specs = {"in_specs": self._sharding.spec, "out_specs": self._sharding.spec}
         self._take_all_first = jax.jit(shard_map(take_first, mesh=mesh, **specs), donate_argnums=0)
         self._copy_to_all = jax.jit(lambda arrays: arrays, out_shardings=self._scalar_sharding)
-
-    def _is_on_slice(self):
-        """Whether this is one of several hosts of a TPU slice, as GKE or a Cloud TPU VM says."""
-        if self._platform not in ("", "tpu"):
-            return False
-        if "," in os.environ.get("TPU_WORKER_HOSTNAMES", ""):
-            return True
-        if not _tpu_files():
-            return False
-        url = f"http://metadata.google.internal/{_HOSTS_OF_SLICE}"
-        request = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})
-        try:
-            with urllib.request.urlopen(request, timeout=5) as answer:
-                return b"," in answer.read()
-        except OSError:
-            return False
 
     def _find_devices(self, platform, num_devices):
         try:
@@ -314,6 +300,23 @@ def without_copies(module):
 def shards(array):
     """Returns the arrays of the local devices."""
     return [piece.data for piece in array.addressable_shards]
+
+
+def _is_on_slice(platform):
+    """Whether this is one of several hosts of a TPU slice, as GKE or a Cloud TPU VM says."""
+    if platform not in ("", "tpu"):
+        return False
+    if "," in os.environ.get("TPU_WORKER_HOSTNAMES", ""):
+        return True
+    if not _tpu_files():
+        return False
+    url = f"http://metadata.google.internal/{_HOSTS_OF_SLICE}"
+    request = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})
+    try:
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            return b"," in answer.read()
+    except OSError:
+        return False
 
 
 def _tpu_files():

@@ -277,7 +277,5 @@ def test_valid_hosts():
 def test_hosts_of_a_slice(monkeypatch):
     """GKE names them; a program for other devices does not ask."""
     monkeypatch.setenv("TPU_WORKER_HOSTNAMES", "a,b")
-    monkeypatch.setenv("JAX_PLATFORMS", "")
-    assert worker._is_on_slice()
-    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-    assert not worker._is_on_slice()
+    for platform, expected in {"": True, "tpu": True, "cpu": False, "gpu": False}.items():
+        assert worker._is_on_slice(platform) == expected

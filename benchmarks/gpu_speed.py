@@ -38,13 +38,17 @@ _DESCRIBED = {
 
 
 class _Ours:
-    """Our step on the devices."""
+    """Our step, of a file."""
 
     def __init__(self, path):
-        self._program, arguments, state, self._batches, _ = pjrt_step.load(path)
-        self.batch_size = _batch_size(self._batches)
+        self._program, self._arguments, self._state, self._batches, _ = pjrt_step.load(path)
+        self.batch_size = self._batches[0][0].shape[1]  # after the number of devices
+
+    def start(self):
+        """Compiles the step, and puts its variables on the devices."""
         self._devices = Devices(num_devices=1)
-        self._devices.begin(self._devices.load(self._program), arguments, state)
+        program_id = self._devices.load(self._program)
+        self._devices.begin(program_id, self._arguments, self._state)
         self.description = f"{self._devices.kind}, JAX {self._devices.jax_version}"
 
     def seconds(self):
@@ -115,20 +119,17 @@ def _compare_all(names, folder, rounds):
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     ours, peers = {}, {}
     for name in names:
-        size = _batch_size(pjrt_step.load(folder / f"{name}.npz")[3])
-        peers[name] = {module: _Peer(module, name, size) for module in PEERS[name]}
-    for name in names:
         ours[name] = _Ours(folder / f"{name}.npz")
+        size = ours[name].batch_size
+        peers[name] = {module: _Peer(module, name, size) for module in PEERS[name]}
+    for program in ours.values():
+        program.start()
     for name in names:  # all compile at the same time; then one runs at a time
         lines = {module: peer.wait() for module, peer in peers[name].items()}
         print(f"{name}: {ours[name].description}; {lines}", flush=True)
         peers[name] = {module: peers[name][module] for module, line in lines.items() if line}
     for name in names:
         _compare(name, {"ours": ours[name], **peers[name]}, rounds)
-
-
-def _batch_size(batches):
-    return batches[0][0].shape[1]  # after the number of devices
 
 
 def _compare(name, sides, rounds):

@@ -100,6 +100,8 @@ class Described(NamedTuple):
         dtype = _dtype(self.dtype)
         if dtype.kind in "iub":
             return random.randint(self.low, self.high + 1, self.shape, np.int64).astype(dtype)
+        if not self.deviation:  # as of the slots of an optimizer, which are most of the numbers
+            return np.full(self.shape, self.mean, dtype)
         return (self.mean + self.deviation * random.standard_normal(self.shape)).astype(dtype)
 
 
@@ -110,9 +112,9 @@ def save(path: str, recorder: Recorder) -> None:
     groups.update({f"batch_{i}": batch for i, batch in enumerate(recorder.batches)})
     kept = {}
     for group, values in groups.items():
-        kept[group] = values if isinstance(recorder, Describer) else [x.dtype.name for x in values]
+        kept[group] = [x if isinstance(x, Described) else x.dtype.name for x in values]
         for i, value in enumerate(values):
-            if isinstance(value, np.ndarray):
+            if not isinstance(value, Described):
                 arrays[f"{group}/{i}"] = value if value.dtype.kind != "V" else value.view(np.uint8)
     program = recorder.program._asdict()
     del program["hlo"]

@@ -38,7 +38,7 @@ def fitting(text: str) -> tuple[str, ImageFont.ImageFont | ImageFont.FreeTypeFon
 
     What no font has becomes "?".
     """
-    own = ImageFont.load_default()
+    own = _own_font()
     if text.isascii():
         return text, own
     for font in (own, *_fonts()):
@@ -47,6 +47,11 @@ def fitting(text: str) -> tuple[str, ImageFont.ImageFont | ImageFont.FreeTypeFon
     plain = unicodedata.normalize("NFKD", text)
     plain = "".join(c for c in plain if not unicodedata.combining(c))
     return "".join(c if c.isascii() else "?" for c in plain), own
+
+
+@functools.cache
+def _own_font():
+    return ImageFont.load_default()
 
 
 @functools.cache

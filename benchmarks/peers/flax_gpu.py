@@ -10,16 +10,13 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 
-os.environ["JAX_PLATFORMS"] = os.environ.get("JAX_PLATFORMS", "cuda")
+os.environ.setdefault("JAX_PLATFORMS", "cuda")
 
 import flax
 import jax
 
-from benchmarks.peers import flax_resnet
-
-_STEPS = 30
+from benchmarks.peers import flax_resnet, timed_steps
 
 
 def main(name, batch_size):
@@ -28,17 +25,15 @@ def main(name, batch_size):
         sys.exit(f"no Flax network is named {name}")
     step, start = flax_resnet.build(int(batch_size))
     variables, slots, *batch = jax.jit(start)(jax.random.PRNGKey(0))
-    step = jax.jit(step, donate_argnums=(0, 1))
-    variables, slots, loss = step(variables, slots, *batch)
-    version = f"Flax {flax.__version__}, JAX {jax.__version__}"
-    print(f"ready: {version}, loss {float(loss):.3f}", flush=True)
-    for _ in sys.stdin:
-        for count in (3, _STEPS):  # the first steps warm up
-            started = time.perf_counter()
-            for _ in range(count):
-                variables, slots, loss = step(variables, slots, *batch)
-            loss.block_until_ready()
-        print((time.perf_counter() - started) / _STEPS, flush=True)
+    compiled, loss = jax.jit(step, donate_argnums=(0, 1)), None
+
+    def run():
+        nonlocal variables, slots, loss
+        variables, slots, loss = compiled(variables, slots, *batch)
+
+    run()
+    description = f"Flax {flax.__version__}, JAX {jax.__version__}, loss {float(loss):.3f}"
+    timed_steps.serve(description, run, lambda: loss.block_until_ready())
 
 
 if __name__ == "__main__":

@@ -11,11 +11,11 @@ line of the input, the seconds of a step.
 from __future__ import annotations
 
 import sys
-import time
 
 import torch
 
-_STEPS = 30
+from benchmarks.peers import timed_steps
+
 _DEVICE = "cuda"
 
 
@@ -136,17 +136,8 @@ def main(name, batch_size):
 
     for _ in range(5):
         loss = step()
-    print(f"ready: PyTorch {torch.__version__}, loss {loss.item():.3f}", flush=True)
-    torch.cuda.empty_cache()  # for the other programs, until this one is timed
-    for _ in sys.stdin:
-        for count in (3, _STEPS):  # the first steps warm up
-            torch.cuda.synchronize()
-            started = time.perf_counter()
-            for _ in range(count):
-                step()
-            torch.cuda.synchronize()
-        print((time.perf_counter() - started) / _STEPS, flush=True)
-        torch.cuda.empty_cache()
+    description = f"PyTorch {torch.__version__}, loss {loss.item():.3f}"
+    timed_steps.serve(description, step, torch.cuda.synchronize, torch.cuda.empty_cache)
 
 
 if __name__ == "__main__":

@@ -145,10 +145,15 @@ def _has_any(table, names):
 
 def _known_targets(options):
     """Returns the names of the target of the data set that `options.vocabulary` names, or None."""
+    target = _of_vocabulary(options, "target")
+    return tuple(target.names) if target else None
+
+
+def _of_vocabulary(options, attribute):
+    """Returns an attribute of the data set that `options.vocabulary` names; None without one."""
     if not options.vocabulary or not dataset_info.exists(options.vocabulary):
         return None
-    target = dataset_info.read(options.vocabulary).target
-    return tuple(target.names) if target else None
+    return getattr(dataset_info.read(options.vocabulary), attribute)
 
 
 def _label_advice(options, names):
@@ -345,9 +350,7 @@ def _known(options, tables_of, attribute):
 
     They are those of texts to predict.
     """
-    found = None
-    if options.vocabulary and dataset_info.exists(options.vocabulary):
-        found = getattr(dataset_info.read(options.vocabulary), attribute)
+    found = _of_vocabulary(options, attribute)
     if not found:
         name, table = next(iter(tables_of.items()))
         raise DataError(

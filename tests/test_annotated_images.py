@@ -54,8 +54,8 @@ def test_predictions_of_boxes_are_named_and_end_with_the_last_one(trained, run_w
     run_with(*flags, "--mode=predict", f"--predict_output={tmp_path}/found.jsonl")
     lines = read_lines(tmp_path / "found.jsonl")
     assert len(lines) == 5
-    for line, drawing in zip(lines, DRAWINGS):
-        height, width = drawing.image.shape[:2]
+    for line, drawn in zip(lines, DRAWINGS):
+        height, width = drawn.image.shape[:2]
         assert line["boxes"] == [[height / 4, width / 4, height * 3 / 4, width * 3 / 4]]
         assert line["class_names"] == ["square"]
         assert len(line["scores"]) == line["num_detections"] == 1
@@ -83,12 +83,25 @@ def test_boxes_of_input_files_are_in_their_pixels(trained, run_with, tmp_path, c
     assert "broken.png is skipped" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("task", ["detection", "segmentation"])
+def test_input_files_are_drawn_with_their_predictions(trained, run_with, tmp_path, task):
+    write_pictures(tmp_path / "pictures")
+    _, flags = trained(task)
+    drawn = f"--overlay_dir={tmp_path}/drawn"
+    run_with(*flags, "--mode=predict", f"--input={tmp_path}/pictures", drawn)
+    names = sorted(path.name for path in (tmp_path / "drawn").iterdir())
+    assert names == ["000000_a.jpg", "000001_b.jpg"]
+    with Image.open(tmp_path / "drawn" / "000000_a.jpg") as image:
+        legend = 14 if task == "segmentation" else 0
+        assert image.size == (480, 264 + legend)  # 33 x 60, scaled to a side of 480
+
+
 @pytest.mark.parametrize("source", [slow("input"), slow("split")])
 def test_class_maps_are_as_large_as_the_pictures(trained, run_with, tmp_path, source):
     sizes = write_pictures(tmp_path / "pictures")
     more = [f"--input={tmp_path}/pictures"]
     if source == "split":
-        sizes = {i: drawing.image.shape[:2] for i, drawing in enumerate(DRAWINGS)}
+        sizes = {i: drawn.image.shape[:2] for i, drawn in enumerate(DRAWINGS)}
         more = []
     _, flags = trained("segmentation")
     run_with(*flags, "--mode=predict", f"--predict_output={tmp_path}/maps", *more)

@@ -217,6 +217,12 @@ flags.DEFINE_string(
     "",
     "For predict: output file, .jsonl or .npz, or .txt for text. Default: a file in model_dir.",
 )
+flags.DEFINE_string(
+    "overlay_dir",
+    "",
+    "For predict with input: folder for the images with the predicted boxes, masks or classes of "
+    "pixels drawn in.",
+)
 
 
 _define_group(
@@ -335,7 +341,7 @@ flags.DEFINE_integer(
 
 _PATHS = ("data_dir", "model_dir", "export_dir", "warm_start_from")
 # Flags whose value is either a keyword or a path; no keyword begins with "~".
-_MAY_BE_PATHS = ("cache", "checkpoint", "input", "predict_output")
+_MAY_BE_PATHS = ("cache", "checkpoint", "input", "overlay_dir", "predict_output")
 strict_flags.harden(FLAGS, __name__, paths=(*_PATHS, *_MAY_BE_PATHS))
 
 flags.mark_flags_as_required(["model", "dataset", "model_dir"])
@@ -464,8 +470,15 @@ def _allow_only_in(modes, name):
 _ONCE = ("max_restarts", "profile", "tpu_wait_minutes")
 for _name in ("max_restarts", "profile"):
     _allow_only_in(TRAINING_MODES, _name)
-for _name in ("input", "predict_output"):
+for _name in ("input", "overlay_dir", "predict_output"):
     _allow_only_in(("predict",), _name)
+
+
+@flags.multi_flags_validator(["overlay_dir", "input"])
+def _check_overlays(values):
+    if values["overlay_dir"] and not values["input"]:
+        raise flags.ValidationError("--overlay_dir draws into the images of --input: set --input")
+    return True
 
 
 @flags.validator("checkpoint")

@@ -260,7 +260,7 @@ def _prediction(model, params, pipeline):
         writer = host_metrics.FilesWriter(model, params, pipeline, split, batch_size)
     else:
         examples = predictions.examples_of(pipeline, split, FLAGS.input)
-        writer = predictions.writer_of(pipeline, examples)
+        writer = predictions.writer_of(pipeline, examples, FLAGS.overlay_dir)
     if FLAGS.predict_output:
         check_output(FLAGS.predict_output, writer)
     return examples, writer
@@ -479,3 +479,5 @@ def _check_folders(settings):
         files.require_writable("export_dir", settings.export.dir)
     if settings.mode == "predict" and settings.prediction.output:
         files.require_writable("predict_output", os.path.dirname(settings.prediction.output) or ".")
+    if settings.mode == "predict" and FLAGS.overlay_dir:
+        files.require_writable("overlay_dir", FLAGS.overlay_dir)

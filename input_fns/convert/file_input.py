@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
+from PIL import Image
 
 from common import strict_flags
 from input_fns import DataError
@@ -23,6 +25,7 @@ class FileInput:
       kind: what a file holds, for messages.
       extensions: lower-case extensions of the files.
       paths: paths of all files.
+      valid_paths: those of the valid files read so far.
       undecodable: what an error of TensorFlow about the contents of a file means; "" if unknown.
     """
 
@@ -61,7 +64,7 @@ class FileInput:
             print(f"--input: {line}", flush=True)
         self._files_input_fn = pipeline.files_input_fn
         self._num_known = 0
-        self._names: list[str] = []  # relative to the folder, of the valid files read so far
+        self.valid_paths: list[str] = []  # of those read so far
 
     @property
     def size(self) -> int:
@@ -75,11 +78,11 @@ class FileInput:
 
     def names(self) -> Iterator[str]:
         """Returns the names of the valid files; the files have to be read first."""
-        return iter(self._names)
+        return (os.path.relpath(path, self._folder) for path in self.valid_paths)
 
     def count(self) -> int:
         """Returns the number of valid files read so far."""
-        return len(self._names)
+        return len(self.valid_paths)
 
     def files(self) -> Iterator[bytes]:
         """Yields each file as prepare_data.py would store it; prints the names of broken ones."""
@@ -93,7 +96,7 @@ class FileInput:
                     print(f"{shown} is skipped: {found}", flush=True)
                 continue
             if is_new:
-                self._names.append(os.path.relpath(path, self._folder))
+                self.valid_paths.append(path)
                 self._add(found)
             yield self._stored(found)
 
@@ -138,6 +141,12 @@ class ImageInput(FileInput):
             return decoded_images.read_file(path, *how)
         except decoded_images.PixelRangeError as error:
             return f"{error.problem}. Convert it to 8 bits as the images of the data set"
+
+    def pictures(self) -> Iterator[Image.Image]:
+        """Yields the valid images, upright RGB pictures of their own size; see `names`."""
+        for path in self.valid_paths:
+            found = decoded_images.read(decoded_images.bytes_of(path), None, 3, self._pixel_range)
+            yield Image.open(io.BytesIO(found.data)).convert("RGB")
 
     def _add(self, found):
         self.sizes.append((found.height, found.width))

@@ -164,8 +164,24 @@ def examples_of(pipeline: Any, split: str, path: str) -> Examples:
     return getattr(importlib.import_module(module), attribute)(path, pipeline)
 
 
-def writer_of(pipeline: Any, examples: Examples) -> PredictionWriter:
-    """Returns the writer of a pipeline; `RowWriter` for one without."""
+def writer_of(pipeline: Any, examples: Examples, overlay_dir: str = "") -> PredictionWriter:
+    """Returns the writer of a pipeline; `RowWriter` for one without.
+
+    Args:
+      pipeline: the pipeline of the data set.
+      examples: what is predicted.
+      overlay_dir: folder for images with their predictions; "" for none.
+
+    Raises:
+      UsageError: there is a folder, but the pipeline draws nothing.
+    """
     if hasattr(pipeline, "prediction_writer"):
-        return pipeline.prediction_writer(examples)
-    return RowWriter(pipeline.data.all_class_names)
+        writer = pipeline.prediction_writer(examples)
+    else:
+        writer = RowWriter(pipeline.data.all_class_names)
+    if overlay_dir and not hasattr(pipeline, "overlay_writer"):
+        raise UsageError(
+            f"--overlay_dir={overlay_dir} draws boxes, masks and classes of pixels into images, "
+            f"but {pipeline.data.name} has none of them. Leave it out"
+        )
+    return pipeline.overlay_writer(writer, overlay_dir, examples) if overlay_dir else writer

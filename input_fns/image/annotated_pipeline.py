@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from input_fns import DataError
+from input_fns.image import overlays
 from input_fns.image.base_pipeline import BaseImagePipeline
 
 
@@ -25,6 +26,14 @@ class AnnotatedPipeline(BaseImagePipeline):
                 "--augment: resize_crop, random_crop, mixup and cutmix need images with one class "
                 f"each, but {self.data.name} has boxes or masks. Use scale_jitter"
             )
+
+    def overlay_writer(self, writer, folder, examples):
+        """Returns a writer that also draws the predictions into the images of `--input`."""
+        return overlays.OverlayWriter(writer, folder, examples, self.draw_prediction)
+
+    def draw_prediction(self, picture, scale, row):
+        """Returns a picture with the predictions of an example; see `overlays.OverlayWriter`."""
+        raise NotImplementedError
 
     def has_transform(self, spec, training):
         """Returns True: images are decoded, scaled and moved one by one."""

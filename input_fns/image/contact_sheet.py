@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import colorsys
-
 import numpy as np
 import tensorflow as tf
 from PIL import Image
 
-from common import pictures
+from common import drawing, pictures
 from common.canvas import Canvas
 from common.constants import IGNORED_CLASS
 from input_fns.core import records
@@ -17,9 +15,9 @@ from input_fns.image import images
 
 _COLUMNS, _CELL, _MARGIN, _TEXT = 10, 64, 4, 160
 _MAX_ROWS = 40
-# Sizes for annotated images: pixels of a cell and of a line of the legend; cells; width of the
-# line of a box; images that are shown in any case, and those looked at to find all classes.
-_WIDE, _LEGEND, _ACROSS, _DOWN, _LINE = 300, 16, 4, 6, 2
+# Sizes for annotated images: pixels of a cell and of a line of the legend; cells; characters of a
+# name; images that are shown in any case, and those looked at to find all classes.
+_WIDE, _LEGEND, _ACROSS, _DOWN, _MAX_NAME = 300, 16, 4, 6, 12
 _FIRST, _SCANNED = 12, 500
 
 
@@ -52,49 +50,6 @@ def to_picture(image: np.ndarray, brightest: float) -> Image.Image:
     return _to_image(pixels)
 
 
-def color_of(label: int) -> tuple[int, int, int]:
-    """Returns the color of a class: hues of neighbors differ."""
-    hue = label * 0.618033988749895 % 1  # the golden ratio
-    red, green, blue = colorsys.hsv_to_rgb(hue, 0.65 if label % 2 else 0.95, 0.95)
-    return round(255 * red), round(255 * green), round(255 * blue)
-
-
-def draw_boxes(image: np.ndarray, boxes, classes, class_names) -> Image.Image:
-    """Draws boxes and class names into an image.
-
-    Args:
-      image: uint8 `[height, width, 1 or 3]`.
-      boxes: y0, x0, y1, x1 in pixels, `[n, 4]`.
-      classes: class of each box, `[n]`; negative ones are not drawn.
-      class_names: class names.
-    """
-    canvas = _to_image(image)
-    draw = Canvas(canvas)
-    for (y0, x0, y1, x1), label in zip(boxes, classes):
-        if label < 0:
-            continue
-        color = color_of(label)
-        # The last pixel of a box: x1 is the border between two pixels.
-        corners = [x0, y0, max(x0, x1 - 1), max(y0, y1 - 1)]
-        draw.rectangle(corners, outline=color, width=_LINE)
-        name, place = class_names[label][:12], (x0 + _LINE, y0 + _LINE)
-        draw.rectangle(draw.textbbox(place, name), fill=color)
-        draw.text(place, name, "white" if sum(color) < 380 else "black")
-    return canvas
-
-
-def draw_mask(image: np.ndarray, mask: np.ndarray) -> Image.Image:
-    """Blends the colors of the classes over an image; ignored pixels become white.
-
-    Args:
-      image: uint8 `[height, width, 1 or 3]`.
-      mask: class of each pixel, uint8 `[height, width]`.
-    """
-    palette = np.array([color_of(label) for label in range(256)], np.uint8)
-    palette[IGNORED_CLASS] = 255
-    return Image.blend(_to_image(image), Image.fromarray(palette[mask]), 0.5)
-
-
 def _to_image(pixels):
     return Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).convert("RGB")
 
@@ -111,12 +66,19 @@ def of_annotations(data: DatasetInfo) -> bytes:
         if "mask" in example:
             mask = Image.fromarray(example["mask"][..., 0])
             mask = np.asarray(mask.resize(size, Image.Resampling.NEAREST))
-            drawn.append(draw_mask(resized, mask))
+            covered = drawing.blend(resized, mask)
+            covered[mask == IGNORED_CLASS] = 255
+            drawn.append(Image.fromarray(covered))
         else:
-            boxes = example["boxes"] * scale
-            drawn.append(draw_boxes(resized, boxes, example["classes"], class_names))
+            is_box = example["classes"] >= 0
+            classes = example["classes"][is_box].astype(int)
+            names = [class_names[c][:_MAX_NAME] for c in classes]
+            boxes = example["boxes"][is_box] * scale
+            drawn.append(drawing.draw_boxes(Image.fromarray(resized), boxes, classes, names))
     rows = [drawn[i : i + _ACROSS] for i in range(0, len(drawn), _ACROSS)]
-    legend = [(class_names[i], color_of(i)) for i in range(min(len(class_names), _MAX_ROWS))]
+    legend = [
+        (class_names[i], drawing.class_color(i)) for i in range(min(len(class_names), _MAX_ROWS))
+    ]
     if not data.kind.has_boxes:
         legend.append(("ignored", (255, 255, 255)))
     heights = [max(image.height for image in row) + _MARGIN for row in rows]

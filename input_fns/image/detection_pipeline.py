@@ -26,7 +26,7 @@ from input_fns.core import records, serving
 from input_fns.core.predictions import RowWriter
 from input_fns.core.records import no_autograph
 from input_fns.dataset_info import Feature
-from input_fns.image import images
+from input_fns.image import images, overlays
 from input_fns.image.annotated_pipeline import AnnotatedPipeline
 
 _PADDING = -1
@@ -129,6 +129,10 @@ class DetectionPipeline(AnnotatedPipeline):
         """Returns the writer of boxes."""
         del examples
         return BoxWriter(self.data.all_class_names)
+
+    def draw_prediction(self, picture, scale, row):
+        """Returns a picture with the detected boxes; see `overlays.OverlayWriter`."""
+        return overlays.draw_objects(picture, scale, row, self.data.kind.class_names)
 
     def features_from_pixels(self, pixels):
         """Returns the features of one decoded image; see `AnnotatedPipeline`."""

@@ -21,6 +21,7 @@ from common import instance_masks
 from input_fns import DataError
 from input_fns.core.records import no_autograph
 from input_fns.dataset_info import Feature
+from input_fns.image import overlays
 from input_fns.image.annotated_kind import MASK_SIZE
 from input_fns.image.augment import placement
 from input_fns.image.detection_pipeline import BoxWriter, DetectionPipeline
@@ -74,6 +75,14 @@ class InstancePipeline(DetectionPipeline):
         """Returns the writer of boxes and masks."""
         del examples
         return InstanceWriter(self.data.all_class_names)
+
+    def draw_prediction(self, picture, scale, row):
+        """Returns a picture with the detected objects; see `overlays.OverlayWriter`."""
+        boxes, size = row["boxes"][: row["num_detections"]] * scale, picture.size[::-1]
+        masks = [
+            instance_masks.paste(mask, box, size) for mask, box in zip(row.get("masks", ()), boxes)
+        ]
+        return overlays.draw_objects(picture, scale, row, self.data.kind.class_names, masks)
 
     @no_autograph
     def features_from_pixels(self, pixels):

@@ -24,7 +24,7 @@ from input_fns.core import records
 from input_fns.core.predictions import SplitExamples
 from input_fns.core.records import no_autograph
 from input_fns.dataset_info import Feature
-from input_fns.image import images
+from input_fns.image import images, overlays
 from input_fns.image.annotated_pipeline import AnnotatedPipeline
 from input_fns.image.class_maps import ClassMapWriter
 
@@ -90,6 +90,11 @@ class SegmentationPipeline(AnnotatedPipeline):
             for file in batch:
                 with Image.open(io.BytesIO(file)) as image:  # reads the header only
                     yield image.height, image.width
+
+    def draw_prediction(self, picture, scale, row):
+        """Returns a picture with the predicted classes; see `overlays.OverlayWriter`."""
+        del scale
+        return overlays.draw_classes(picture, row["classes"], self.data.kind.class_names)
 
     @no_autograph
     def features_from_pixels(self, pixels):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import colorsys
 import heapq
 import io
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from common import instance_masks
+from common import drawing
 from common.canvas import Canvas
 
 _NUM_EXAMPLES = 8  # pairs of pictures of an image
@@ -97,8 +96,8 @@ class Examples:
         for i, (title, boxes, texts) in enumerate(sides):
             left = i * (_SIDE + _MARGIN)
             Canvas(pair).text((left, 0), title, "black")
-            covered = draw_masks(picture, boxes.get("masks", ()), boxes["classes"])
-            drawn = draw_boxes(covered, boxes["boxes"] * scale, boxes["classes"], texts)
+            covered = drawing.draw_masks(picture, boxes.get("masks", ()), boxes["classes"])
+            drawn = drawing.draw_boxes(covered, boxes["boxes"] * scale, boxes["classes"], texts)
             pair.paste(drawn, (left, _LINE))
         return pair
 
@@ -131,41 +130,6 @@ def num_errors(truth: Arrays, found: Arrays, min_iou: float = 0.5) -> int:
     return errors
 
 
-def draw_boxes(picture: Image.Image, boxes, classes, texts) -> Image.Image:
-    """Returns a copy of an RGB picture with boxes `(y0, x0, y1, x1)` and a text at each."""
-    drawn = picture.copy()
-    canvas = Canvas(drawn)
-    for (y0, x0, y1, x1), label, text in zip(np.asarray(boxes).tolist(), classes, texts):
-        color = class_color(int(label))
-        canvas.rectangle((x0, y0, max(x0, x1 - 1), max(y0, y1 - 1)), outline=color)
-        place = canvas.textbbox((x0 + 1, max(0, y0 - _LINE + 3)), text)
-        canvas.rectangle(place, fill=color)
-        canvas.text(place[:2], text, "black", anchor="la")
-    return drawn
-
-
-def draw_masks(picture: Image.Image, masks, classes) -> Image.Image:
-    """Returns an RGB picture, half covered by the colors of masks.
-
-    Args:
-      picture: of any size; the masks are scaled to it.
-      masks: COCO's run lengths, `{"size", "counts"}`, of each object.
-      classes: class of each object.
-    """
-    for rle, label in zip(masks, classes):
-        pixels = instance_masks.from_rle(rle).astype(np.uint8) * 128
-        mask = Image.fromarray(pixels).resize(picture.size)
-        color = Image.new("RGB", picture.size, class_color(int(label)))
-        picture = Image.composite(color, picture, mask)
-    return picture
-
-
-def class_color(number: int) -> tuple[int, int, int]:
-    """Returns a bright color; neighboring classes differ, by the golden ratio."""
-    red, green, blue = colorsys.hsv_to_rgb(number * 0.618034 % 1, 0.65, 1.0)
-    return round(255 * red), round(255 * green), round(255 * blue)
-
-
 def draw_curves(curves: Mapping[str, np.ndarray]) -> Image.Image:
     """Draws precision (vertical) against recall at IoU 0.5, with the area below as AP50.
 
@@ -189,7 +153,7 @@ def draw_curves(curves: Mapping[str, np.ndarray]) -> Image.Image:
     canvas.text(
         (_LEFT + _PLOT / 2, top + _PLOT + 20), "recall (precision upwards)", "black", anchor="ma"
     )
-    colors = {name: class_color(number) for number, name in enumerate(curves)}
+    colors = {name: drawing.class_color(number) for number, name in enumerate(curves)}
     for i, (name, curve) in enumerate(shown.items()):
         color = colors.get(name, "black")
         points = [

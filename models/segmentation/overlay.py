@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import colorsys
-
 import numpy as np
 from PIL import Image
 
-from common import pictures
+from common import drawing, pictures
 from common.canvas import Canvas
-from common.constants import IGNORED_CLASS
 from models.segmentation import iou
 
 _TILE, _GAP, _LINE = 240, 4, 14  # pixels: width of an image, margin, height of a line of text
-_MAX_NAME, _LEGEND_COLUMN = 22, 160  # characters; pixels
 _COLUMNS = ("image", "labels", "prediction")
 
 
@@ -82,10 +78,9 @@ def draw(images, labels, classes, titles, class_names) -> Image.Image:
     tile = (_TILE, max(1, round(_TILE * height / width)))
     row_height = tile[1] + _LINE + _GAP
     occurring = [c for c in np.union1d(labels, classes).tolist() if c < len(class_names)]
-    columns = len(_COLUMNS) * (_TILE + _GAP) // _LEGEND_COLUMN
-    top = _LINE + len(images) * row_height
-    size = (len(_COLUMNS) * (_TILE + _GAP), top + _LINE * -(-len(occurring) // columns) + _GAP)
-    sheet = Image.new("RGB", size, "white")
+    across, top = len(_COLUMNS) * (_TILE + _GAP), _LINE + len(images) * row_height
+    height_of_all = top + drawing.legend_height(across, len(occurring)) + _GAP
+    sheet = Image.new("RGB", (across, height_of_all), "white")
     canvas = Canvas(sheet)
     for column, name in enumerate(_COLUMNS):
         canvas.text((column * (_TILE + _GAP), 0), name, "black")
@@ -93,32 +88,10 @@ def draw(images, labels, classes, titles, class_names) -> Image.Image:
         y = _LINE + row * row_height
         canvas.text((0, y), titles[row], "black")
         plain = np.broadcast_to(image, (height, width, 3))
-        for column, pixels in enumerate((plain, blend(image, label), blend(image, predicted))):
+        covered = (drawing.blend(image, label), drawing.blend(image, predicted))
+        for column, pixels in enumerate((plain, *covered)):
             drawn = Image.fromarray(np.ascontiguousarray(pixels))
             drawn = drawn.resize(tile, Image.Resampling.NEAREST)
             sheet.paste(drawn, (column * (_TILE + _GAP), y + _LINE))
-    for i, number in enumerate(occurring):
-        x, y = i % columns * _LEGEND_COLUMN, top + i // columns * _LINE
-        canvas.rectangle((x, y + 2, x + 10, y + 12), tuple(color(number).tolist()))
-        canvas.text((x + 14, y), class_names[number][:_MAX_NAME], "black")
+    drawing.draw_legend(canvas, 0, top, across, [(c, class_names[c]) for c in occurring])
     return sheet
-
-
-def blend(image, classes):
-    """Returns the image half covered by the color of each pixel's class, uint8 `[h, w, 3]`.
-
-    Args:
-      image: uint8 `[height, width, 1 or 3]`.
-      classes: integers `[height, width]`; pixels of `IGNORED_CLASS` are not covered.
-    """
-    colors = np.stack([color(number) for number in range(IGNORED_CLASS + 1)])
-    image = np.broadcast_to(image, (*classes.shape, 3)).astype(np.uint16)
-    mixed = (image + colors[classes]) // 2
-    return np.where((classes == IGNORED_CLASS)[..., np.newaxis], image, mixed).astype(np.uint8)
-
-
-def color(number: int) -> np.ndarray:
-    """Returns the color of a class, uint8 `[3]`; neighbors in number differ most."""
-    hue = number * 0.61803 % 1  # the golden ratio spreads any number of hues evenly
-    value = 1.0 if number % 2 else 0.7
-    return np.round(255 * np.array(colorsys.hsv_to_rgb(hue, 0.9, value))).astype(np.uint8)

@@ -10,11 +10,11 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from common import drawing
 from input_fns import DataError, convert, dataset_info
 from input_fns.convert import writer
 from input_fns.convert.options import Options
 from input_fns.core import inspection
-from input_fns.image import contact_sheet
 from tests import shapes_data
 from tests.marks import slow
 
@@ -165,25 +165,6 @@ def test_other_counts_than_those_of_dataset_json_are_a_problem(detection):
     assert "as dataset.json says" in found.problems[0]
 
 
-def test_boxes_are_drawn_on_their_pixels():
-    image = np.zeros([60, 70, 3], np.uint8)
-    drawn = contact_sheet.draw_boxes(image, [[3.0, 5.0, 52.0, 65.0]], [1], ["a", "b"])
-    is_drawn = (np.asarray(drawn) == contact_sheet.color_of(1)).all(axis=-1)
-    rows, columns = np.nonzero(is_drawn)
-    assert (rows.min(), rows.max(), columns.min(), columns.max()) == (3, 51, 5, 64)
-    for edge in (is_drawn[3, 5:65], is_drawn[51, 5:65], is_drawn[3:52, 5], is_drawn[3:52, 64]):
-        assert edge.all()
-
-
-def test_masks_are_blended_and_ignored_pixels_white():
-    image = np.zeros([4, 4, 1], np.uint8)
-    mask = np.array([[0, 0, 1, 255]] * 4, np.uint8)
-    drawn = np.asarray(contact_sheet.draw_mask(image, mask)).astype(int)
-    for label, pixel in zip((0, 1, 255), drawn[0, 1:]):
-        color = (255, 255, 255) if label == 255 else contact_sheet.color_of(label)
-        assert np.abs(pixel - np.array(color) / 2).max() <= 1
-
-
 def test_prepare_and_inspect_print_what_was_left_out(prepare, tmp_path, capsys):
     source, data_dir = tmp_path / "source", tmp_path / "data"
     shapes_data.write_coco(source, {"train": 7, "val": 4}, **SMALL)
@@ -207,7 +188,7 @@ def test_prepare_and_inspect_print_what_was_left_out(prepare, tmp_path, capsys):
     assert f"images with their boxes: {data_dir}/contact_sheet.png" in out
     with Image.open(data_dir / "contact_sheet.png") as sheet:
         colors = {color for _, color in sheet.getcolors(2**24)}
-    assert {contact_sheet.color_of(label) for label in range(2)} <= colors
+    assert {drawing.class_color(label) for label in range(2)} <= colors
 
 
 def test_a_data_set_without_boxes_writes_nothing(prepare, tmp_path):

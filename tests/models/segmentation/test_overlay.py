@@ -7,22 +7,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from common.constants import IGNORED_CLASS
+from common import drawing
 from models.segmentation import overlay
 
 NAMES = ("sky", "road", "a name that is much too long for a legend")
-
-
-def test_ignored_pixels_keep_their_color_and_others_are_half_covered():
-    image = np.full([2, 3, 3], 100, np.uint8)
-    classes = np.array([[0, 1, IGNORED_CLASS], [1, 1, 2]], np.uint8)
-    mixed = overlay.blend(image, classes)
-    assert mixed[0, 2].tolist() == [100, 100, 100]
-    np.testing.assert_array_equal(mixed[1, 2], (100 + overlay.color(2).astype(int)) // 2)
-
-
-def test_no_two_classes_have_one_color():
-    assert len({tuple(overlay.color(number)) for number in range(IGNORED_CLASS)}) == IGNORED_CLASS
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -35,9 +23,9 @@ def test_a_row_has_the_image_its_labels_and_its_prediction(channels):
         middles = [sheet[14 + row * row_height + 94, 120 + i * 244].tolist() for i in range(3)]
         assert middles[0] == [60, 60, 60]
         for middle, number in zip(middles[1:], (0, 1)):
-            assert middle == ((60 + overlay.color(number).astype(int)) // 2).tolist()
+            assert middle == ((60 + np.array(drawing.class_color(number))) // 2).tolist()
     legend = sheet[14 + 2 * row_height + 7, [5, 165]]
-    np.testing.assert_array_equal(legend, [overlay.color(0), overlay.color(1)])
+    np.testing.assert_array_equal(legend, [drawing.class_color(0), drawing.class_color(1)])
 
 
 def evaluation(size, worst):

@@ -207,6 +207,35 @@ def voc(image_id: int, drawing: Drawing) -> str:
     return "\n".join([*lines, "</annotation>", ""])
 
 
+def write_yolo(folder: pathlib.Path, splits: dict[str, int], polygons=False, **options) -> None:
+    """Writes `images/SPLIT/*.png`, `labels/SPLIT/*.txt` and `data.yaml`.
+
+    With `polygons` the lines of squares are outlines; circles stay boxes.
+    """
+    for split, count in splits.items():
+        drawn = drawings(split, count, **options)
+        _write_images(folder / "images" / split, drawn)
+        (folder / "labels" / split).mkdir(parents=True)
+        for image_id, drawing in drawn.items():
+            path = folder / "labels" / split / file_name(image_id).replace(".png", ".txt")
+            path.write_text(yolo(drawing, polygons))
+    lines = [f"{split}: images/{split}" for split in splits]
+    (folder / "data.yaml").write_text("\n".join([*lines, f"names: {list(CLASS_NAMES)}", ""]))
+
+
+def yolo(drawing: Drawing, polygons=False) -> str:
+    """Returns the text file of one image."""
+    height, width = drawing.image.shape[:2]
+    lines = []
+    for kind, box in zip(drawing.classes, drawing.boxes):
+        y0, x0, y1, x1 = (box / [height, width, height, width]).tolist()
+        numbers = [(x0 + x1) / 2, (y0 + y1) / 2, x1 - x0, y1 - y0]
+        if polygons and kind:
+            numbers = [x0, y0, x1, y0, x1, y1, x0, y1]
+        lines.append(" ".join(map(str, (kind, *numbers))))
+    return "\n".join([*lines, ""])
+
+
 def write_masks(folder: pathlib.Path, splits: dict[str, int], **options) -> None:
     """Writes `images/SPLIT/*.png`, `masks/SPLIT/*.png` and `classes.txt`.
 

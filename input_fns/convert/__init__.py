@@ -96,6 +96,11 @@ SOURCES = {
         f"max_boxes box_origin xml_folder encoding {_MASKS} {_ANNOTATED}",
         tasks=ANNOTATION_TASKS[:2],
     ),
+    "yolo": _source(
+        "image.yolo",
+        f"max_boxes class_names skip {_PIXELS}",
+        tasks=(ANNOTATION_TASKS[0], ANNOTATION_TASKS[2], ANNOTATION_TASKS[1]),
+    ),
     "image_masks": _source(
         "image.image_masks",
         f"{_MASKS} image_suffix mask_suffix {_ANNOTATED}",

@@ -68,6 +68,48 @@ class Voc(Conversion):
         return convert(case, *arguments)
 
 
+class Yolo(Conversion):
+    """Text files of boxes and polygons, and the YAML of the classes."""
+
+    name = "yolo"
+    write = staticmethod(samples.write_annotated_images)
+    flags = ("--dataset=yolo", "--source={}/yolo", "--validation_fraction=0")
+    _tokens = (
+        *("nan", "inf", "-1", "1e300", "0", "7", "0.5 0.5", "1 0.5 0.5 0.1 0.1\n", "\0", "\r", "a"),
+        *(
+            "names:",
+            "nc: 3",
+            "[a, b]",
+            "0: a",
+            "- a",
+            "&a [*a]",
+            "!!python/name:os.system",
+            "{",
+            "\t",
+        ),
+    )
+
+    def run(self, case: Case) -> str:
+        """Mutates one or two files."""
+        folder = case.copy_base("source")
+        numbers = [token.encode() for token in self._tokens if token[-1].isalnum()]
+
+        def mutate(data):
+            if case.random.random() < 0.5:
+                return _replace_number(case.random, data, numbers)
+            if case.random.random() < 0.7:
+                return mutations.mutate_text(case.random, data.decode(), self._tokens)
+            return mutations.mutate_bytes(case.random, data, [t.encode() for t in self._tokens])
+
+        for _ in range(case.random.randint(1, 2)):
+            path = folder / "yolo" / "data.yaml"
+            if case.random.random() < 0.7:
+                path = any_file(case, folder / "yolo" / "labels")
+            mutations.mutate_file(case.random, path, mutate)
+        task = case.random.choice((*_TASKS, "instance_segmentation"))
+        return convert(case, *self.arguments(folder), f"--task={task}")
+
+
 class Masks(Conversion):
     """Masks of images."""
 
@@ -110,4 +152,4 @@ def _replace_number(rng, data, numbers):
     return data[:start] + rng.choice(numbers) + data[end:]
 
 
-TARGETS = (Coco(), Voc(), Masks())
+TARGETS = (Coco(), Voc(), Yolo(), Masks())

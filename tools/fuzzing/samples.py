@@ -159,15 +159,16 @@ def write_recordings(folder: pathlib.Path) -> None:
 
 
 def write_annotated_images(folder: pathlib.Path) -> None:
-    """Writes five images with boxes and masks: as COCO JSON, as VOC XML, and as masks."""
+    """Writes five images with boxes and masks: as COCO, VOC and YOLO, and as masks."""
     random = np.random.default_rng(4)
-    for name in ("coco/images", "voc/Annotations", "voc/JPEGImages", "masks/images", "masks/masks"):
+    folders = ("coco/images", "voc/JPEGImages", "yolo/images", "masks/images")
+    for name in (*folders, "voc/Annotations", "yolo/labels", "masks/masks"):
         (folder / name).mkdir(parents=True)
     images, annotations = [], []
     for number in range(1, 6):
         data = encode_image(2 * number, "PNG" if number % 2 else "JPEG")
         name = f"{number}.{'png' if number % 2 else 'jpg'}"
-        for place in ("coco/images", "voc/JPEGImages", "masks/images"):
+        for place in folders:
             (folder / place / name).write_bytes(data)
         x, y = (int(value) for value in random.integers(0, 4, 2))
         label = number % 2
@@ -195,10 +196,16 @@ def write_annotated_images(folder: pathlib.Path) -> None:
             + "\n".join(f"<{side}>{value}</{side}>" for side, value in corners.items())
             + "\n</bndbox></object>\n</annotation>\n"
         )
+        box = f"{(x + 1.5) / 8} {(y + 2) / 9} {3 / 8} {4 / 9}"
+        points = " ".join(f"{px / 8} {py / 9}" for px, py in zip(polygon[0][::2], polygon[0][1::2]))
+        (folder / "yolo" / "labels" / f"{number}.txt").write_text(
+            f"{label} {box if label else points}\n"
+        )
         image = Image.fromarray(mask, "P" if label else "L")
         if label:
             image.putpalette(bytes(range(48)))
         image.save(folder / "masks" / "masks" / f"{number}.png")
+    (folder / "yolo" / "data.yaml").write_text("train: images\nnames: [a, b]\n")
     (folder / "masks" / "classes.txt").write_text("ground\na\nb\n")
     categories = [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]
     content = {"images": images, "annotations": annotations, "categories": categories}

@@ -201,6 +201,25 @@ def read_file(
         return reason_of(error)
 
 
+def upright_size(name: str) -> tuple[int, int]:
+    """Returns the height and width of an image file with its EXIF orientation; (0, 0) if invalid.
+
+    Of a JPEG it reads the header only.
+    """
+    try:
+        data = bytes_of(name)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with _open(data) as image:
+                if image.format in ("JPEG", "MPO"):
+                    is_transposed = image.getexif().get(_ORIENTATION, 1) in (5, 6, 7, 8)
+                    return image.size if is_transposed else (image.height, image.width)
+        found = read(data, None, 3, (0, 1))
+    except Exception:  # Pillow's decoders raise many types of errors.
+        return 0, 0
+    return found.height, found.width
+
+
 def require_one_range(first: tuple[str, float, float], stated: tuple[str, float, float]) -> None:
     """Checks that two images state the same range of values.
 

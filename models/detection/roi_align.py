@@ -4,7 +4,7 @@ Coordinates are continuous, pixel i reaches from i to i + 1, so a box is scaled 
 and half a pixel is subtracted before the bilinear interpolation, as in Detectron2 (aligned=True).
 The numbers equal those of `torchvision.ops.roi_align(..., aligned=True)`.
 
-A gather, a product and a pooling: ops with static shapes that XLA, TensorFlow Lite and ONNX have.
+A gather, a product and sums: ops with static shapes that XLA, TensorFlow Lite and ONNX have.
 `tf.image.crop_and_resize` interpolates once per bin, between other positions.
 """
 
@@ -82,11 +82,12 @@ def roi_align(maps, boxes, size, samples):
     values = tf.gather(tf.reshape(cells, [-1, channels]), tf.reshape(index, [-1]))
     values = tf.reshape(values, [-1, side, side, channels])
     values *= tf.cast(tf.reshape(weights, [-1, side, side, 1]), values.dtype)
-    # A bin has 2 x 2 cells for each of its samples: the mean over the samples is 4 times the mean
-    # over the cells.
+    # A bin has 2 x 2 cells for each of its samples. Two sums, because the gradient of a pooling is
+    # a convolution with zeros between its inputs on a TPU.
     window = 2 * samples
-    pooled = 4 * tf.nn.avg_pool2d(values, window, window, "VALID")
-    return tf.reshape(pooled, [-1, count, size, size, channels])
+    sums = tf.reduce_sum(tf.reshape(values, [-1, window, side, channels]), 1)
+    sums = tf.reduce_sum(tf.reshape(sums, [-1, window, channels]), 1)
+    return tf.reshape(sums / samples**2, [-1, count, size, size, channels])
 
 
 def crop_masks(masks, frames, boxes, size, samples=2):

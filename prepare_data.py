@@ -12,6 +12,7 @@ python prepare_data.py --mode=inspect --data_dir=data/cifar10
 
 import sys
 
+from common.names import counted
 from engine.cli import startup, tensorflow_import
 
 if __name__ == "__main__":
@@ -150,8 +151,8 @@ def _check_same(ready, prepared_with):
 
 def _describe(data):
     splits = ", ".join(
-        f"{name} {split.num_examples} examples{'' if split.has_labels else ' without labels'} in "
-        f"{len(split.shards)} shard(s)"
+        f"{name} {counted(split.num_examples, 'example')}"
+        f"{'' if split.has_labels else ' without labels'} in {counted(len(split.shards), 'shard')}"
         for name, split in data.splits.items()
     )
     return f"{data.name}, {'; '.join(filter(None, [data.kind.describe(data), splits]))}"

@@ -62,6 +62,11 @@ def is_plain_name(name: object) -> bool:
     )
 
 
+def counted(number: int, singular: str, plural: str = "") -> str:
+    """Returns a number with a noun, such as "1 class" and "2 classes"; default: an "s" is added."""
+    return f"{number} {singular if number == 1 else plural or singular + 's'}"
+
+
 def repeated(names) -> list[str]:
     """Returns the names that occur more than once, in order of first occurrence."""
     seen: dict[str, int] = {}

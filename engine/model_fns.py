@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from common.constants import EXAMPLE_WEIGHT
+from common.names import counted
 from engine.checkpoints import find, verify
 from engine.checkpoints.warm_start import init_from_checkpoint
 from engine.evaluation import host_metrics, metrics, reports
@@ -48,8 +49,9 @@ def check_training(settings: RunSettings, features, labels, params, step: TrainS
 def _report_without_gradient(names):
     shown = ", ".join(names[:_SHOWN]) + (", ..." if names[_SHOWN:] else "")
     print(
-        f"{len(names)} variable(s) get no gradient, so training does not change them: {shown}. "
-        "No loss that updates them depends on them, or through operations without a gradient only",
+        f"{counted(len(names), 'variable')} without a gradient, so training does not change them: "
+        f"{shown}. No loss that updates them depends on them, or through operations without a "
+        "gradient only",
         flush=True,
     )
 

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from common import files, folders
+from common.names import counted
 from input_fns import DataError, kinds
 from input_fns.core import dataset_json
 from input_fns.core.dataset_json import FORMAT
@@ -165,7 +166,7 @@ def load(
         return load(data_dir, name, splits, repaired_split)
     if broken:
         raise DataError(
-            f"{len(broken)} shard(s) in {data_dir} are not as {FILE_NAME} says: "
+            f"{counted(len(broken), 'shard')} in {data_dir} not as {FILE_NAME} says: "
             f"{'; '.join(broken[:3])}{'; ...' if broken[3:] else ''}. "
             f"Prepare the data set again with {_recipe(name)} --overwrite"
         )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from common.constants import ANNOTATION_TASKS, TABLE_TASKS, WORDPIECE_TASKS
+from common.names import counted
 from input_fns import DataError
 from input_fns.core.dataset_parts import nest
 from input_fns.core.target import TargetStatistics
@@ -147,7 +148,7 @@ class Kind:
         if data.target:
             unit = "classes" if num_classes else "numbers per example"
             return f"{data.target.kind} of {len(data.target.names)} {unit}"
-        return f"{num_classes} classes" if num_classes else ""
+        return counted(num_classes, "class", "classes") if num_classes else ""
 
     # A run.
 

@@ -27,7 +27,7 @@ def test_digits_need_no_source(prepare, tmp_path, capsys):
     with open(tmp_path / "dataset.json") as file:
         fields = json.load(file)
     assert fields["splits"]["train"]["num_examples"] == 1438
-    assert "digits, 10 classes; train 1438 examples in 1 shard(s)" in capsys.readouterr().out
+    assert "digits, 10 classes; train 1438 examples in 1 shard" in capsys.readouterr().out
 
 
 def test_a_data_set_that_is_ready_is_left_alone(prepare, tmp_path, capsys):
@@ -235,7 +235,7 @@ def test_inspect_reads_every_record_and_draws_a_contact_sheet(prepare, own_data_
     prepare("--mode=inspect", f"--data_dir={own_data_dir}")
     out = capsys.readouterr().out.splitlines()
     assert out[0].endswith(
-        "stripes, 3 classes; train 97 examples in 3 shard(s), test 41 examples in 3 shard(s)"
+        "stripes, 3 classes; train 97 examples in 3 shards, test 41 examples in 3 shards"
     )
     assert out[1] == "image: uint8 7x5x1, raw"
     assert out[-2:] == [
@@ -269,7 +269,7 @@ def test_images_that_are_left_out_are_told(prepare, tmp_path, capsys):
     assert out[-3:] == [
         f"train: skipped {tmp_path}/raw/a/bad.jpg: it is not an image",
         "train: 1 skipped, listed in dataset.json",
-        f"{tmp_path}/data: colours, 2 classes; train 6 examples in 1 shard(s)",
+        f"{tmp_path}/data: colours, 2 classes; train 6 examples in 1 shard",
     ]
 
 

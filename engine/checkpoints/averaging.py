@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from common.errors import UsageError
+from common.names import counted
 from engine.checkpoints import checkpoint_files, verify, writer
 
 _FOLDER = "average_{}"
@@ -32,8 +33,8 @@ def average_newest(model_dir: str, count: str) -> str:
     if len(paths) < int(count):
         more = f", and {len(broken)} that cannot be used: {'; '.join(broken)}" if broken else ""
         raise UsageError(
-            f"--checkpoint=average:{count}: {model_dir} has {len(paths)} checkpoint(s){more}. Use "
-            "a smaller N, or train with a larger --keep_checkpoint_max"
+            f"--checkpoint=average:{count}: {model_dir} has {counted(len(paths), 'checkpoint')}"
+            f"{more}. Use a smaller N, or train with a larger --keep_checkpoint_max"
         )
     for line in broken:
         print(f"average: skipped {line}", flush=True)

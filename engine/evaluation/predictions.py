@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from common import folders
 from common.errors import UsageError
+from common.names import counted
 from engine.checkpoints import find
 from engine.hooks import progress
 from input_fns import DataError
@@ -74,7 +75,7 @@ def write(settings, predict_fn: Callable) -> None:
     predicted = batches(predict_fn, examples.size, prediction.batch_size, checkpoint)
     writer.write(path, _checked(predicted, examples))
     of_what = f" of {examples.what}" if examples.what else ""
-    print(f"{examples.count()} predictions{of_what} by {checkpoint}: {path}")
+    print(f"{counted(examples.count(), 'prediction')}{of_what} by {checkpoint}: {path}")
 
 
 def _checked(predicted, examples):

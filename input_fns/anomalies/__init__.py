@@ -15,7 +15,7 @@ from input_fns.anomalies.sample import Anomaly
 from input_fns.dataset_info import DatasetInfo
 
 __all__ = ["Anomaly", "find", "require_none"]
-_OF_COUNTS = (classes.of_splits, classes.of_names, classes.of_skipped)
+_OF_COUNTS = (classes.of_splits, classes.of_names, classes.of_rare_names, classes.of_skipped)
 _OF_SAMPLE = (classes.of_tags, classes.of_scores, classes.of_target)
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 import unicodedata
 from collections.abc import Iterator
 
+from common.names import counted
 from input_fns.anomalies.sample import MANY, Anomaly, Sample, listed, without
 from input_fns.core.target import FEATURE
 from input_fns.dataset_info import DatasetInfo
 
 # With fewer classes, a data set may be a small trial.
 _MANY_CLASSES = 10
+# A name is rather a typing error than a class below this share of the examples of the other one.
+_RARE, _NEAR, _SHORTEST, _MOST_NAMES = 0.03, 0.8, 4, 1000
 
 
 def of_names(data: DatasetInfo) -> Iterator[Anomaly]:
@@ -24,6 +29,29 @@ def of_names(data: DatasetInfo) -> Iterator[Anomaly]:
         other = first.setdefault(key, name)
         if other != name and len(key) > 1:  # letters are classes of their own in EMNIST
             yield Anomaly(f"the classes '{other}' and '{name}' may be one class")
+
+
+def of_rare_names(data: DatasetInfo) -> Iterator[Anomaly]:
+    """Yields classes of few examples whose names are nearly those of frequent ones: "postive"."""
+    if "train" not in data.splits or len(data.class_names) > _MOST_NAMES:
+        return
+    counts = dict(zip(data.class_names, data.splits["train"].label_histogram))
+    most = max(counts.values(), default=0)
+    frequent = [name for name, count in counts.items() if count > _RARE * most]
+    for name in counts.keys() - frequent:
+        # Names that differ in a number are two classes.
+        letters = {_letters(other): other for other in frequent if len(other) >= _SHORTEST}
+        for found in difflib.get_close_matches(_letters(name), letters, 1, _NEAR):
+            other = letters[found]
+            if found != _letters(name) and counts[name] <= _RARE * counts[other]:
+                yield Anomaly(
+                    f"the class '{name}' has {counted(counts[name], 'example')} and '{other}' has "
+                    f"{counts[other]}: they may be one class"
+                )
+
+
+def _letters(name):
+    return re.sub(r"[\W\d_]+", "", name.casefold())
 
 
 def of_splits(data: DatasetInfo) -> Iterator[Anomaly]:

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
+from common.names import counted
 from input_fns import DataError
 from input_fns.core import framing
 from input_fns.dataset_info import DatasetInfo, SplitInfo
@@ -138,4 +139,5 @@ def listed(names: Sequence[str]) -> str:
 
 def without(missing: Sequence[str], unit: str) -> Anomaly:
     """Returns the warning about classes of "train" without a single example, box or pixel."""
-    return Anomaly(f"{len(missing)} class(es) without any {unit} in 'train': {listed(missing)}")
+    classes = counted(len(missing), "class", "classes")
+    return Anomaly(f"{classes} without any {unit} in 'train': {listed(missing)}")

@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from common import folders
+from common.names import counted
 from input_fns import DataError
 from input_fns.core import framing, records, shards
 from input_fns.dataset_info import FILE_NAME, DatasetInfo, Feature, ShardInfo, find_file_problem
@@ -81,8 +82,8 @@ def _lines(data, split_name, examples, counts):
     split = data.splits[split_name]
     sizes = sorted(shard.num_bytes / 1e6 for shard in split.shards) or [0.0]
     lines = [
-        f"{split_name}: {examples} examples in {len(split.shards)} shard(s) of {sizes[0]:.1f} to "
-        f"{sizes[-1]:.1f} MB, {sum(sizes):.1f} MB in all"
+        f"{split_name}: {counted(examples, 'example')} in {counted(len(split.shards), 'shard')} of "
+        f"{sizes[0]:.1f} to {sizes[-1]:.1f} MB, {sum(sizes):.1f} MB in all"
     ]
     lines += [f"  {line}" for line in data.kind.split_lines(data, split_name, examples)]
     if not split.has_labels:

@@ -9,6 +9,7 @@ import numpy as np
 
 from common import instance_masks, names
 from common.constants import ANNOTATION_TASKS, IGNORED_CLASS, INSTANCES
+from common.names import counted
 from input_fns import DataError, kinds
 from input_fns.core.dataset_parts import Feature, listed
 from input_fns.core.json_fields import (
@@ -51,9 +52,9 @@ class AnnotationsSplit:
 
     def describe(self, task: str) -> str:
         """Returns one line about the split."""
-        what = "pixels" if task == "segmentation" else "boxes"
+        noun = ("pixel", "pixels") if task == "segmentation" else ("box", "boxes")
         return (
-            f"{self.num_images} images, {sum(self.counts)} {what}"
+            f"{counted(self.num_images, 'image')}, {counted(sum(self.counts), *noun)}"
             f"{listed(self.corrected, 'corrected')}{listed(self.left_out)}"
         )
 

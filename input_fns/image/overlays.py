@@ -12,6 +12,7 @@ from PIL import Image
 
 from common import drawing, files
 from common.canvas import Canvas
+from common.names import counted
 from input_fns.core.predictions import Examples, PredictionWriter
 from input_fns.image import class_maps
 
@@ -53,7 +54,7 @@ class OverlayWriter:
                 self._write(count, str(row["name"]), next(found), row)
                 count += 1
             yield batch
-        print(f"{count} images with their predictions: {self._folder}")
+        print(f"{counted(count, 'image')} with the predictions drawn in: {self._folder}")
 
     def _write(self, number, name, picture, row):
         longest = max(picture.size)

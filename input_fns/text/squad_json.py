@@ -83,9 +83,9 @@ def _with_ids(found, path, note):
     repeated, num_missing = names.repeated(given), len(found) - len(given)
     if not repeated and not num_missing:
         return [question for _, question in found]
-    problem = f"{num_missing} question(s) without an id" if num_missing else ""
+    problem = f"{names.counted(num_missing, 'question')} without an id" if num_missing else ""
     if repeated:
-        twice = f"{len(repeated)} id(s) twice; the first is {repeated[0]!a}"
+        twice = f"{names.counted(len(repeated), 'id')} twice; the first is {repeated[0]!a}"
         problem = f"{problem} and {twice}" if problem else twice
     if note is None:
         raise DataError(f"{path} has {problem}")

@@ -20,6 +20,7 @@ import numpy as np
 
 from common import folders, names
 from common.constants import END_OF_TEXT
+from common.names import counted
 from input_fns import DataError
 from input_fns.text import vocabulary_file
 
@@ -129,7 +130,7 @@ class Tokenizer:
             )
             more = ", ..." if unknown[_NAMED_CHARACTERS:] else ""
             raise DataError(
-                f"{len(unknown)} character(s) are not in the vocabulary of {self.size - 1}: "
+                f"{counted(len(unknown), 'character')} not in the vocabulary of {self.size - 1}: "
                 f"{shown}{more}"
             )
 

@@ -40,7 +40,7 @@ def test_the_sample_of_large_examples_has_few_of_them(tmp_path, monkeypatch):
 
 def test_a_class_without_examples_is_a_warning(tmp_path):
     assert found(write(tmp_path, [0, 2, 2])) == [
-        "warning: 1 class(es) without any example in 'train': dog"
+        "warning: 1 class without any example in 'train': dog"
     ]
 
 
@@ -55,6 +55,18 @@ def test_a_class_without_examples_is_a_warning(tmp_path):
 def test_two_spellings_of_a_class_are_a_warning(tmp_path, names, expected):
     data = write(tmp_path, [0, 1, 2, 0])
     assert found(dataclasses.replace(data, class_names=names)) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "is_found"), [("postive", True), ("negative", False), ("positive 2", False)]
+)
+def test_a_rare_class_with_nearly_the_name_of_another_is_a_warning(tmp_path, name, is_found):
+    data = write(tmp_path, [0] * 60 + [1] + [2] * 50)
+    named = dataclasses.replace(data, class_names=("positive", name, "neutral"))
+    expected = (
+        f"warning: the class '{name}' has 1 example and 'positive' has 60: they may be one class"
+    )
+    assert found(named) == [expected] * is_found
 
 
 def test_many_skipped_examples_are_a_warning(tmp_path):

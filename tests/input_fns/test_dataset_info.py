@@ -74,7 +74,7 @@ def test_a_format_of_another_version(own_data_dir):
 def test_every_broken_shard_is_counted(own_data_dir):
     os.remove(os.path.join(own_data_dir, "test-00000-of-00003-9126e575.tfrecord"))
     os.truncate(os.path.join(own_data_dir, "train-00002-of-00003-161ff8d4.tfrecord"), 5)
-    message = r"2 shard\(s\) .* has 5 bytes instead of \d+; test-00000-of-00003.* is missing"
+    message = r"2 shards .* has 5 bytes instead of \d+; test-00000-of-00003.* is missing"
     with pytest.raises(DataError, match=message):
         dataset_info.load(own_data_dir, "stripes")
 

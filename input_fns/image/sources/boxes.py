@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from common.constants import CLIPPED
+from common.names import counted
 from input_fns.image.annotated_kind import Annotations, AnnotationsSplit
 
 # Thinner boxes have no pixel, and the logarithm of their size would dominate a loss.
@@ -97,7 +98,8 @@ class Counts:
         empty = [name for name, count in zip(self._names, described.counts) if not count]
         if empty:
             what = "box" if self._kind.has_boxes else "pixel"
-            yield f"{len(empty)} class(es) without a {what}: {', '.join(empty[:20])}"
+            classes = counted(len(empty), "class", "classes")
+            yield f"{classes} without a {what}: {', '.join(empty[:20])}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,6 +14,7 @@ import struct
 import numpy as np
 
 from common import folders
+from common.names import counted
 from input_fns import DataError
 from input_fns.convert.files import read_start
 from input_fns.convert.options import Options
@@ -76,7 +77,7 @@ def _read_idx(path, num_dimensions):
     if start[:4] != magic:
         raise DataError(
             f"{path} starts with {start[:4].hex()}, not with {magic.hex()}, the magic number of an "
-            f"IDX file of uint8 in {num_dimensions} dimension(s)"
+            f"IDX file of uint8 in {counted(num_dimensions, 'dimension')}"
         )
     if len(start) < header:
         raise DataError(f"{path} is cut off inside its header, at byte {len(start)}")

@@ -16,6 +16,7 @@ import numpy as np
 from PIL import Image
 
 from common import pictures
+from common.names import counted
 from input_fns.image.sources import boxes, coco_masks, decoded_images, soft_edges
 from input_fns.image.sources.boxes import Notes
 
@@ -235,8 +236,8 @@ def _unknown(unknown, rules):
     if rules.ends:
         flat = ", and they are too many or too large areas for soft edges"
     return (
-        f"{len(unknown)} value(s) of no class: {', '.join(shown)}{flat}. Name all classes with "
-        "--class_names, or ignore values with --ignored"
+        f"{counted(len(unknown), 'value')} of no class: {', '.join(shown)}{flat}. Name all "
+        "classes with --class_names, or ignore values with --ignored"
     )
 
 

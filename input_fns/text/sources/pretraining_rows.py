@@ -19,6 +19,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from common.names import counted
 from input_fns import DataError
 from input_fns.convert.options import Options
 from input_fns.convert.permutation import permuted
@@ -210,9 +211,9 @@ def _tokenize(name, split, tokenizer, progress, runner):
     tokens = Tokens(parts)
     if tokens.num_documents < 2:
         raise DataError(
-            f"split '{name}' has {tokens.num_documents} document(s) with tokens, and needs 2 at "
-            "least: the second text of a pair may be of another document. Put empty lines "
-            "between documents"
+            f"split '{name}' has {counted(tokens.num_documents, 'document')} with tokens, and "
+            "needs 2 at least: the second text of a pair may be of another document. Put empty "
+            "lines between documents"
         )
     return tokens, num_empty
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from common.names import counted
 from input_fns import DataError
 from input_fns.convert.files import read_lines
 from input_fns.text.translations import Sentences
@@ -29,7 +30,7 @@ def read(path: str, pipeline) -> Sentences:
         if numbers:
             named = ", ".join(str(number + 1) for number in numbers[:_NAMED_LINES])
             more = ", ..." if numbers[_NAMED_LINES:] else ""
-            print(f"{path}: {len(numbers)} line(s) are {what} and are skipped: {named}{more}")
+            print(f"{path}: {counted(len(numbers), 'line')} skipped, {what}: {named}{more}")
     used = np.setdiff1d(np.arange(len(lines)), [*empty, *too_long])
     if not len(used):
         raise DataError(f"{path} has no line that can be translated")

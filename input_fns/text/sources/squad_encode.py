@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from common.names import printable
+from common.names import counted, printable
 from input_fns import DataError
 from input_fns.convert.options import Options
 from input_fns.convert.runners import Runner
@@ -206,6 +206,6 @@ def _report(name, path, questions, unlabeled, progress):
         ids = [printable(questions[i].id) for i, why in unlabeled.items() if why == reason]
         more = ", ..." if ids[_NUM_NAMED:] else ""
         progress(
-            f"{name}: {len(ids)} question(s) of {path} are asked, but have the labels of no answer "
+            f"{name}: {counted(len(ids), 'question')} of {path} asked with the labels of no answer "
             f"in the loss, because {reason}: {', '.join(ids[:_NUM_NAMED])}{more}"
         )

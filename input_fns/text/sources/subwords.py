@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from common.names import counted
 from input_fns import DataError, dataset_info
 from input_fns.convert.options import Options
 from input_fns.convert.runners import Runner
@@ -128,7 +129,7 @@ def _encode_split(name, split: RawText, pieces: Vocabulary, options, is_whole, r
     if is_whole and too_long.any():
         first = np.flatnonzero(too_long)[0]
         raise DataError(
-            f"split '{name}': {too_long.sum()} pair(s) have more than --max_length="
+            f"split '{name}': {counted(too_long.sum(), 'pair')} of more than --max_length="
             f"{options.max_length} tokens, the first in line {split.numbers[first]}. None may be "
             f"missing in an evaluation: --max_length={lengths.max()} has room for all"
         )

@@ -49,7 +49,7 @@ def test_checkpoints_missing_from_the_state_file_are_averaged(model_dir):
 @pytest.mark.parametrize(
     ("which", "message"),
     [
-        ("average:4", r"average:4: .* has 3 checkpoint\(s\)\. Use a smaller N"),
+        ("average:4", r"average:4: .* has 3 checkpoints\. Use a smaller N"),
         ("average:1", "must be average:N"),
         ("average:all", "must be average:N"),
     ],

@@ -206,7 +206,7 @@ def test_variables_without_gradients_are_reported_once(capsys):
     for _ in range(2):
         model_fns.check_training(settings, {}, {}, {}, step)
     (line,) = capsys.readouterr().out.splitlines()
-    assert "4 variable(s) get no gradient" in line
+    assert "4 variables without a gradient" in line
     assert "unused/a, unused/b, unused/c, ..." in line
 
 

@@ -54,7 +54,7 @@ def test_a_whole_data_set(stripes):
     report = inspection.inspect(stripes, "test")
     assert report.problems == []
     first, *histogram = report.lines
-    assert first.startswith("test: 41 examples in 3 shard(s) of 0.0 to 0.0 MB")
+    assert first.startswith("test: 41 examples in 3 shards of 0.0 to 0.0 MB")
     assert histogram[2].split() == ["stripe", "2", "13", "#" * 37]
 
 
@@ -171,7 +171,7 @@ def test_text(pairs_dir):
     data = dataset_info.load(pairs_dir, "pairs")
     report = inspection.inspect(data, "test")
     assert report.problems == []
-    assert report.lines[0].startswith("test: 11 examples in 1 shard(s)")
+    assert report.lines[0].startswith("test: 11 examples in 1 shard")
     assert re.fullmatch(
         r"  11 pairs, \d+ \+ \d+ tokens, in 11 rows of 32, \d+% full", report.lines[1]
     )
@@ -317,7 +317,7 @@ def test_a_feature_of_another_type(stripes):
 def test_a_split_without_shards_is_inspected(stripes):
     splits = {"train": dataset_info.SplitInfo((), ())}
     report = inspection.inspect(dataclasses.replace(stripes, splits=splits), "train")
-    assert report.lines[0].startswith("train: 0 examples in 0 shard(s)")
+    assert report.lines[0].startswith("train: 0 examples in 0 shards")
 
 
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("/dev/zero", path)])

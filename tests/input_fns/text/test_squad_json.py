@@ -103,13 +103,13 @@ def test_missing_and_repeated_ids_are_made_from_places():
     questions = [{"question": "a"}, squad_files.question("0-0-0", "b"), squad_files.question("x")]
     questions.append(squad_files.question("x"))
     text = squad_files.content(("Paris.", questions))
-    with pytest.raises(DataError, match=r"1 question\(s\) without an id and 1 id\(s\) twice"):
+    with pytest.raises(DataError, match=r"1 question without an id and 1 id twice"):
         parse(text)
     lines = []
     found = squad_json.parse(text, "train.json", LeftOut(), lines.append)
     assert [question.id for question in found] == ["0-0-0'", "0-0-0", "x", "0-0-3"]
     assert len(lines) == 1
-    assert "train.json has 1 question(s) without an id and 1 id(s) twice" in lines[0]
+    assert "train.json has 1 question without an id and 1 id twice" in lines[0]
 
 
 def test_invalid_questions_are_counted_and_others_read():

@@ -90,7 +90,7 @@ def test_it_is_pickled(bpe):
 
 def test_an_unknown_character_is_named():
     found = tokenizer.characters(["abc\n"])
-    with pytest.raises(DataError, match=r"2 character\(s\) are not in the vocabulary of 4: é \(U"):
+    with pytest.raises(DataError, match=r"2 characters not in the vocabulary of 4: é \(U"):
         found.encode(["aé☃"])
 
 

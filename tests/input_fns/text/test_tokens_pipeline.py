@@ -114,7 +114,7 @@ def test_continuations_are_written_as_text(pipeline, tmp_path):
         (b"To\n\nbe\n", "line 2 is empty"),
         (b"To be, or\n", "line 1, To be, or, has 9 tokens, but the rows of lm_text have 8"),
         (b"To\n\xff\xfe be\n", "prompts.txt"),
-        (b"To\nZ\xc3\xa9\n", "line 2: 2 character(s) are not in the vocabulary"),
+        (b"To\nZ\xc3\xa9\n", "line 2: 2 characters not in the vocabulary"),
     ],
 )
 def test_bad_prompts_are_one_line(pipeline, tmp_path, content, message):

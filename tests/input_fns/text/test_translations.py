@@ -51,8 +51,8 @@ def test_empty_and_long_lines_get_empty_translations(pipeline, file, written, ca
     assert found.lines.tolist() == [4, 0]
     assert written(found, "AB") == "B\n\n\n\nA\n"
     printed = capsys.readouterr().out
-    assert "2 line(s) are empty and are skipped: 2, 4" in printed
-    assert "1 line(s) are longer than the 32 tokens" in printed
+    assert "2 lines skipped, empty: 2, 4" in printed
+    assert "1 line skipped, longer than the 32 tokens" in printed
     assert printed.rstrip().endswith(": 3")
 
 

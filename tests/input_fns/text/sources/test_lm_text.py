@@ -101,7 +101,7 @@ def test_a_vocabulary_of_another_data_set_lacks_a_character(tmp_path):
     content = tokenizer.characters(["ab"]).content
     (tmp_path / "vocabulary").mkdir()
     (tmp_path / "vocabulary" / "tokenizer.json").write_bytes(content)
-    with pytest.raises(DataError, match=r"split '.*': 1 character\(s\) .*: c \(U\+0063\)"):
+    with pytest.raises(DataError, match=r"split '.*': 1 character .*: c \(U\+0063\)"):
         read(tmp_path / "train.txt", vocabulary=str(tmp_path / "vocabulary"))
 
 

@@ -211,7 +211,7 @@ def test_other_splits_ask_every_question_and_list_those_without_a_label(tmp_path
     assert described.num_texts == 5
     assert described.left_out == {"the context has no tokens": 1}
     (listed,) = (line for line in lines if REASONS[1] in line)
-    assert listed.startswith("validation: 1 question(s) of")
+    assert listed.startswith("validation: 1 question of")
     assert listed.endswith(": wrong")
 
 
@@ -313,7 +313,7 @@ def test_questions_without_ids_get_some_and_a_line_is_printed(tmp_path):
     (article,) = json.loads(raw.files[raw.kind.splits["validation"].side_file])["data"]
     (paragraph,) = article["paragraphs"]
     assert [one["id"] for one in paragraph["qas"]] == ["0-0-0", "0-0-1"]
-    assert "dev-v1.1.json has 2 question(s) without an id" in lines[0]
+    assert "dev-v1.1.json has 2 questions without an id" in lines[0]
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,8 @@ from tpu.emulator import (
     xla_values,
 )
 from tpu.graph import nodes as node_defs
-from tpu.graph import variables, walks
+from tpu.graph import tpu_kernels, variables, walks
+from tpu.graph.placement import Placement
 from tpu.graph.replicated_graph import ReplicatedGraph
 
 # Attributes of operations that a CPU has no use for.
@@ -53,6 +54,7 @@ def run(build, num_cores):
     """Adds a copy of the replicated graph for each core: see `emulator.Cores`."""
     graph, operations = tf.compat.v1.get_default_graph(), build()
     original = ReplicatedGraph(operations)
+    _warn_of_kernels(original)
     live = [op for name, op in original.operations.items() if name in original.live]
     variable_order.add_edges(live, sequential_loops=True)
     program = ReplicatedGraph([op for op in graph.get_operations() if op._id >= operations[0]._id])
@@ -64,6 +66,16 @@ def run(build, num_cores):
         results = [template.copy(core, values, started) for core in range(num_cores)]
         done = [tensor for result in results for tensor in result]
         return [_after(done, tensor) for tensor in results[0]]
+
+
+def _warn_of_kernels(program):
+    """Prints what runs on an emulated core, and not on a TPU."""
+    for op in Placement(program).on_core.values():
+        code, message = tpu_kernels.find_fault(op) or ("", "")
+        place = findings.user_line(op)
+        if code:  # one warning for an operation and its gradient
+            shown = f"a TPU refuses what is emulated here: {message}{place and f' (at {place})'}"
+            xla_calls.warn(f"{code} {place or message}", shown)
 
 
 def _after(dependencies, tensor):

@@ -27,13 +27,17 @@ def reset_warnings():
     _reported.clear()
 
 
+def warn(text: str, shown: str = "") -> None:
+    """Prints a warning, the first time; `shown` is printed instead of `text`, which names it."""
+    if text not in _reported:
+        _reported.add(text)
+        print(f"tpu: warning: {shown or text}", file=sys.stderr, flush=True)
+
+
 def report(text, value, limit):
     """Prints the warning about an operation, the first time."""
     text = text.decode()
-    if text not in _reported:
-        _reported.add(text)
-        shown = text.replace("{value}", _show(value)).replace("{limit}", _show(limit))
-        print(f"tpu: warning: {shown}", file=sys.stderr, flush=True)
+    warn(text, text.replace("{value}", _show(value)).replace("{limit}", _show(limit)))
     return np.int32(0)
 
 

@@ -312,6 +312,19 @@ def test_an_operation_gives_one_warning_with_its_line(run):
     )
 
 
+def test_an_operation_without_a_tpu_kernel_gives_one_warning(capsys):
+    def squares(x):
+        return tf1.py_func(np.square, [x], tf.float32) + tf1.py_func(np.square, [x], tf.float32)
+
+    with emulator.emulate("1x1"), tf.Graph().as_default(), tf1.Session() as session:
+        (results,) = tf1.tpu.shard(squares, [tf.constant([1.0, 3.0])], num_shards=1)
+        np.testing.assert_array_equal(session.run(results), [2, 18])
+    (line,) = [text for text in capsys.readouterr().err.splitlines() if "refuses" in text]
+    assert line.startswith("tpu: warning: a TPU refuses what is emulated here: PyFunc")
+    assert "a TPU cannot run Python" in line
+    assert "test_invalid_values.py:" in line
+
+
 def test_known_valid_values_are_not_checked():
     with tf.Graph().as_default():
         size = tf1.placeholder(tf.int32, [])

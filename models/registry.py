@@ -45,6 +45,8 @@ MODELS = {
 # `--model=KIND:REST` is the model that this function makes of REST.
 _KINDS = {"keras": "models.vision.keras_network:find"}
 
+# Labels of images with boxes or masks -> --task of prepare_data.py.
+_TASKS = {"boxes": "detection", "mask": "segmentation", "masks": "instance_segmentation"}
 _SHOWN = 6  # models that a message names
 
 
@@ -118,14 +120,14 @@ def check_data(
     problem = ""
     if not _has(features, model.features):
         problem = (
-            f"needs {' and '.join(model.features)}, but the data set {data_name} holds "
+            f"needs {_joined(model.features)}, but the data set {data_name} holds "
             f"{', '.join(features)}"
         )
     elif labels is not None and not _has_labels(labels, model):
         found = ", ".join(sorted(labels)) or "none"
         classes = f" of {num_classes} classes" if num_classes else ""
         problem = (
-            f"needs the labels {' and '.join(model.labels)}, but the data set {data_name} has "
+            f"needs the labels {_joined(model.labels)}, but the data set {data_name} has "
             f"{found}{classes}"
         )
     if not problem:
@@ -137,7 +139,16 @@ def check_data(
     ]
     shown = ", ".join(fitting[:_SHOWN]) + (", ..." if fitting[_SHOWN:] else "")
     advice = f"Use --model={shown}" if fitting else "No model of this package fits it"
+    tasks = [_TASKS[label] for label in model.labels if label in _TASKS.keys() - {*(labels or ())}]
+    if tasks and not _TASKS.keys().isdisjoint(labels or ()):
+        advice += f", or prepare the data with --task={tasks[-1]}"
     raise UsageError(f"--model={name} {problem}. {advice}")
+
+
+def _joined(words):
+    """Returns "a", "a and b" or "a, b and c"."""
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _has(names, needed):

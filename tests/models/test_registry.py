@@ -181,7 +181,8 @@ def test_every_model_fits_its_kind_of_data_and_no_other(kind):
         message = str(raised.value)
         assert message.startswith(f"--model={model} needs ")
         assert "\n" not in message
-        advised = message.rpartition("Use --model=")[2].removesuffix(", ...").split(", ")
+        advised = message.rpartition("Use --model=")[2].partition(", or prepare")[0]
+        advised = advised.removesuffix(", ...").split(", ")
         assert advised
         assert all(fits(name, kind) for name in advised), message
 
@@ -193,6 +194,13 @@ def test_a_model_of_masks_on_classes_names_the_labels_and_the_models_that_fit():
     )
     with pytest.raises(UsageError, match=message):
         check("unet", "classes")
+
+
+def test_boxes_without_the_masks_that_a_model_needs_name_the_task():
+    labels = ("boxes", "classes", "is_crowd")
+    message = r"labels boxes, classes, is_crowd and masks, .* --task=instance_segmentation$"
+    with pytest.raises(UsageError, match=message):
+        registry.check_data("mask_rcnn", "shapes", ("image",), labels, 2)
 
 
 def test_data_that_no_model_fits():

@@ -140,7 +140,7 @@ def check_data(
     shown = ", ".join(fitting[:_SHOWN]) + (", ..." if fitting[_SHOWN:] else "")
     advice = f"Use --model={shown}" if fitting else "No model of this package fits it"
     tasks = [_TASKS[label] for label in model.labels if label in _TASKS.keys() - {*(labels or ())}]
-    if tasks and not _TASKS.keys().isdisjoint(labels or ()):
+    if fitting and tasks and not _TASKS.keys().isdisjoint(labels or ()):
         advice += f", or prepare the data with --task={tasks[-1]}"
     raise UsageError(f"--model={name} {problem}. {advice}")
 

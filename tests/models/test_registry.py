@@ -200,7 +200,7 @@ def test_boxes_without_the_masks_that_a_model_needs_name_the_task():
     labels = ("boxes", "classes", "is_crowd")
     message = r"labels boxes, classes, is_crowd and masks, .* --task=instance_segmentation$"
     with pytest.raises(UsageError, match=message):
-        registry.check_data("mask_rcnn", "shapes", ("image",), labels, 2)
+        registry.check_data("mask_rcnn", "shapes", ("image", "image_info"), labels, 2)
 
 
 def test_data_that_no_model_fits():

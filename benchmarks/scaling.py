@@ -3,7 +3,7 @@
     python -m benchmarks.scaling [--workloads=resnet50,bert_large] [--plot=docs/scaling.svg]
 
 For each slice: the time of a step on one core by the TPU compiler with full effort, plus that of
-the all-reduce of the gradients by `all_reduce_seconds`. Nothing overlaps, and infeed and host are
+the all-reduce of the gradients by `tpu.check.links`. Nothing overlaps, and infeed and host are
 left out: the last columns say what a host has to deliver. The batch per core is constant up to the
 largest batch of a published training. Needs libtpu (docs/check.md), no TPU; the plot needs
 matplotlib. Takes 40 minutes.
@@ -20,16 +20,12 @@ from absl import app, flags
 
 from benchmarks import hlo_table
 from benchmarks.subprocesses import run_module
+from tpu.check.links import all_reduce_seconds
 from tpu.connect import topology
 
 flags.DEFINE_list("workloads", ["resnet50", "bert_large"], "Workloads.")
 flags.DEFINE_string("plot", "", "File for a plot of the throughput.")
 
-# Jouppi et al. 2020, "A Domain-Specific Supercomputer for Training Deep Neural Networks", table 3:
-# bytes/s of a link in one direction. A chip has two links in each dimension of the torus.
-LINK = 656e9 / 8
-HOP = 1e-6  # seconds from chip to chip, an assumption
-TORUS_SIDE = 32  # chips; a pod is 32x32, and smaller slices have no links around the edge
 EFFICIENT = 0.8  # of linear scaling
 
 
@@ -114,31 +110,6 @@ class Prediction:
         return self.batch_size / (self.step + self.all_reduce)
 
 
-def all_reduce_seconds(num_bytes: float, chips: int) -> float:
-    """Returns the time of an all-reduce over a torus or mesh of v3 chips.
-
-    Two halves of the data are reduce-scattered at the same time, one along the rows first and one
-    along the columns, and then gathered the same way back (Ying et al. 2018, arXiv:1811.06992).
-
-    Args:
-      num_bytes: bytes that each chip contributes.
-      chips: number of chips, a power of two.
-    """
-    columns = 2 ** math.ceil(math.log2(chips) / 2)
-    sides = columns, chips // columns
-    half, seconds = num_bytes / 2, []
-    for first, second in (sides, sides[::-1]):
-        time = half * (first - 1) / first / _bandwidth(first)
-        time += half / first * (second - 1) / second / _bandwidth(second)
-        seconds.append(2 * (time + HOP * (first + second - 2)))
-    return max(seconds)
-
-
-def _bandwidth(side):
-    """Returns the bytes/s of a chip along a dimension of `side` chips, for a ring of its chips."""
-    return 2 * LINK if side == TORUS_SIDE else LINK
-
-
 def main(_):
     """Prints a table per workload."""
     if flags.FLAGS.plot:
@@ -193,10 +164,11 @@ class _Steps:
 
 
 def _predict(workload, measured, slice_name):
-    cores = topology.find(slice_name).num_cores
+    found = topology.find(slice_name)
+    cores = found.num_cores
     batch_size = min(workload.batch_per_core * cores, workload.largest_batch)
     step, num_bytes = measured.train(batch_size // cores)
-    return Prediction(batch_size, step, all_reduce_seconds(num_bytes, cores // 2))
+    return Prediction(batch_size, step, all_reduce_seconds(num_bytes, found))
 
 
 def _print(name, workload, predictions):

@@ -33,9 +33,10 @@ Python or checkout is not given is left out; `peers/official_step` and `peers/fl
 no program for the same job does without. --largest searches instead the largest batch per core that
 compiles, within 7 %, with quick effort: 5 to 15 minutes per program.
 
-The compiler's estimate for one core excludes all-reduces, infeed, gathers, scatters, random bits
-and the instructions of the last column. Needs libtpu (docs/check.md), no TPU. ResNet, Transformer
-and BERT take 10 minutes each; RetinaNet 10 minutes and 8 GiB of memory.
+The compiler's estimate for one core excludes all-reduces, infeed, gathers, scatters and random
+bits; the last column is the time of the instructions without an estimate, by their bytes. Needs
+libtpu (docs/check.md), no TPU. ResNet, Transformer and BERT take 10 minutes each; RetinaNet 10
+minutes and 8 GiB of memory.
 """
 
 from __future__ import annotations

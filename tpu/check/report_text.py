@@ -189,11 +189,12 @@ def _largest_costs(train: ModeReport | None):
             f"  {part.share:5.1%}  {part.operation or part.name}  {part.where}"
             for part in step_time.largest
         ]
-        if step_time.not_counted:
-            lines.append(
-                f"  not counted: {step_time.not_counted} all-reduces, fusions and pads, the "
-                "infeed, the host"
-            )
+        lines.append(
+            f"  {step_time.moved_seconds / step_time.seconds:5.1%}  by their bytes: instructions "
+            "without an estimate of the compiler"
+        )
+        lines.append(f"  {step_time.all_reduce_seconds / step_time.seconds:5.1%}  all-reduces")
+        lines.append("  not counted: the infeed, the host")
     if sizes and sizes.largest:
         lines += ["", "largest activations kept for the backward pass:"]
         lines += [

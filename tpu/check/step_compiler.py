@@ -139,8 +139,8 @@ class StepCompiler:
             return None, None
         if not compiled.fits:
             return compiled, None
-        generation = self._checked.topology.generation
-        return compiled, cost.estimate_step_time(compiled.optimized, generation, flops, line_of_op)
+        found = self._checked.topology
+        return compiled, cost.estimate_step_time(compiled.optimized, found, flops, line_of_op)
 
     def _cannot_lower(self, reason):
         """Says that XLA on a CPU cannot lower the step: an error if it would for PJRT devices."""

@@ -1,6 +1,7 @@
-"""Predicted training throughput of ResNet-50 and BERT-large from v3-8 to v3-2048.
+"""Predicted training throughput of ResNet-50 and BERT-large on slices of one host to a pod.
 
     python -m benchmarks.scaling [--workloads=resnet50,bert_large] [--plot=docs/scaling.svg]
+        [--slices=v5e-8,v5e-256]
 
 For each slice: the time of a step on one core by the TPU compiler with full effort, plus that of
 the all-reduce of the gradients by `tpu.check.links`. Nothing overlaps, and infeed and host are
@@ -24,7 +25,8 @@ from tpu.check.links import all_reduce_seconds
 from tpu.connect import topology
 
 flags.DEFINE_list("workloads", ["resnet50", "bert_large"], "Workloads.")
-flags.DEFINE_string("plot", "", "File for a plot of the throughput.")
+flags.DEFINE_string("plot", "", "File for a plot of the throughput, of one generation.")
+flags.DEFINE_list("slices", "", "Slices, the smallest of each generation first; default: all v3.")
 
 EFFICIENT = 0.8  # of linear scaling
 
@@ -114,25 +116,29 @@ def main(_):
     """Prints a table per workload."""
     if flags.FLAGS.plot:
         import matplotlib.pyplot  # noqa: F401, fails before the work
-    slices = [name for name in topology.names() if name.startswith("v3-")]
+    slices = flags.FLAGS.slices or [name for name in topology.names() if name.startswith("v3-")]
+    generations = dict.fromkeys(topology.find(name).generation for name in slices)
     predicted = {}
     with tempfile.TemporaryDirectory() as folder:
         for name in flags.FLAGS.workloads:
             workload = WORKLOADS[name]
-            measured = _Steps(workload, os.path.join(folder, name))
-            predicted[name] = {found: _predict(workload, measured, found) for found in slices}
-            _print(name, workload, predicted[name])
-            if workload.eval_rows:
-                _print_evaluation(workload, measured, predicted[name])
+            for generation in generations:
+                of_it = [s for s in slices if topology.find(s).generation == generation]
+                measured = _Steps(workload, of_it[0], os.path.join(folder, name))
+                predicted[name] = {found: _predict(workload, measured, found) for found in of_it}
+                _print(name, workload, predicted[name])
+                if workload.eval_rows:
+                    _print_evaluation(workload, measured, predicted[name], of_it[0])
     if flags.FLAGS.plot:
         _plot(predicted, flags.FLAGS.plot)
 
 
 class _Steps:
-    """Steps of a core of a v3-8, compiled once for each batch per core."""
+    """Steps of a core of a slice, compiled once for each batch per core."""
 
-    def __init__(self, workload, path):
+    def __init__(self, workload, slice_name, path):
         self._workload, self._path, self._found = workload, path, {}
+        self._slice = topology.find(slice_name)
 
     def train(self, batch_per_core):
         """Returns `(seconds of a step, bytes of its all-reduces)`, means over the kinds."""
@@ -150,7 +156,7 @@ class _Steps:
         return self._compile("eval", batch_per_core, self._workload.kinds[0][1])[0]
 
     def _compile(self, mode, batch_per_core, arguments):
-        found = topology.find("v3-8")
+        found = self._slice
         batch_size = batch_per_core * found.num_cores
         arguments = [
             *self._workload.arguments,
@@ -195,12 +201,13 @@ def _print(name, workload, predictions):
     print(f"\nAt least {EFFICIENT:.0%} of linear scaling up to {scales[-1]}.")
 
 
-def _print_evaluation(workload, measured, predictions):
-    found = topology.find("v3-8")
+def _print_evaluation(workload, measured, predictions, slice_name):
+    found = topology.find(slice_name)
     steps = math.ceil(workload.eval_rows / (workload.batch_per_core * found.num_cores))
     seconds = steps * measured.evaluate(workload.batch_per_core)
     print(
-        f"\nAn evaluation of {workload.eval_rows:,} rows on a v3-8 takes {seconds:.2f} s; an epoch"
+        f"\nAn evaluation of {workload.eval_rows:,} rows on a {slice_name} takes {seconds:.2f} s; an "
+        "epoch"
     )
     for slice_name, prediction in predictions.items():
         epoch = workload.epoch / prediction.rate
@@ -224,7 +231,7 @@ def _plot(predicted, path):
         plot.plot(known, published.values(), "s", label="published, on hardware")
         plot.set_xscale("log", base=2)
         plot.set_yscale("log")
-        plot.set_xlabel("cores of TPU v3")
+        plot.set_xlabel("cores")
         plot.set_ylabel("examples/s")
         plot.set_title(name)
         plot.grid(alpha=0.3)

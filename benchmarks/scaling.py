@@ -206,8 +206,8 @@ def _print_evaluation(workload, measured, predictions, slice_name):
     steps = math.ceil(workload.eval_rows / (workload.batch_per_core * found.num_cores))
     seconds = steps * measured.evaluate(workload.batch_per_core)
     print(
-        f"\nAn evaluation of {workload.eval_rows:,} rows on a {slice_name} takes {seconds:.2f} s; an "
-        "epoch"
+        f"\nAn evaluation of {workload.eval_rows:,} rows on a {slice_name} takes {seconds:.2f} s; "
+        "an epoch"
     )
     for slice_name, prediction in predictions.items():
         epoch = workload.epoch / prediction.rate

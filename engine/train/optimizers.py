@@ -16,6 +16,7 @@ from common.errors import UsageError
 from common.messages import did_you_mean
 from common.params import Strings
 from engine.checkpoints import ema
+from engine.train.adafactor import AdafactorOptimizer
 from engine.train.adamw_lars_lamb import (
     AdamWOptimizer,
     BertAdamWOptimizer,
@@ -31,7 +32,8 @@ from models.model import ModelError, check_fractions, check_not_negative, check_
 def default_params():
     """Returns the hyperparameters of this module."""
     return {
-        "optimizer": "adam",  # sgd, momentum, adagrad, adam, adamw, bert_adamw, rmsprop, lars, lamb
+        # sgd, momentum, adagrad, adam, adamw, bert_adamw, rmsprop, lars, lamb, adafactor
+        "optimizer": "adam",
         "momentum": 0.9,  # of momentum, rmsprop, lars
         "nesterov": False,  # Nesterov momentum; of momentum
         "beta1": 0.9,  # of adam, adamw, bert_adamw, lamb
@@ -40,8 +42,9 @@ def default_params():
         # Added to the denominator of adam, adamw, bert_adamw, lamb; in the root of rmsprop.
         "epsilon": 1e-7,
         "trust_coefficient": 1e-3,  # of lars: update norm divided by weight norm
-        # Decays kernels and embeddings, not biases and norms: decoupled with adamw and bert_adamw,
-        # by their own rules with lars and lamb, as an L2 loss with the others.
+        "clip_threshold": 1.0,  # of adafactor: root mean square of an update before its scaling
+        # Decays kernels and embeddings, not biases and norms: decoupled with adamw, bert_adamw and
+        # adafactor, by their own rules with lars and lamb, as an L2 loss with the others.
         "weight_decay": 0.0,
         # Sparse updates of embeddings on a CPU or GPU with adam, momentum and rmsprop, as LazyAdam:
         # rows that a batch does not use keep their values and slots, and the time of a step does
@@ -67,7 +70,7 @@ def check_params(params):
         raise UsageError(f"optimizer={name} is unknown.{did_you_mean(name, _OPTIMIZERS)}")
     check_fractions(params, "momentum", "beta1", "beta2", "rmsprop_decay", "ema_decay")
     check_not_negative(params, "weight_decay", "clip_norm")
-    check_positive(params, "epsilon", "trust_coefficient")
+    check_positive(params, "epsilon", "trust_coefficient", "clip_threshold")
     if params["lazy_embeddings"]:
         _check_lazy(params)
     if not 0 < params["layer_decay"] <= 1:
@@ -86,6 +89,7 @@ READ_BY = {
     "rmsprop_decay": ("rmsprop",),
     "epsilon": ("adam", "adamw", "bert_adamw", "lamb", "rmsprop"),
     "trust_coefficient": ("lars",),
+    "clip_threshold": ("adafactor",),
 }
 
 
@@ -513,6 +517,7 @@ _OPTIMIZERS = {
         rate, p["momentum"], p["weight_decay"], p["trust_coefficient"]
     ),
     "lamb": lambda p, rate: LAMBOptimizer(rate, p["weight_decay"], **_adam_arguments(p)),
+    "adafactor": lambda p, rate: AdafactorOptimizer(rate, p["weight_decay"], p["clip_threshold"]),
 }
 TABLE_OPTIMIZERS = {
     "sgd": _OPTIMIZERS["sgd"],
@@ -520,4 +525,4 @@ TABLE_OPTIMIZERS = {
     "adam": lambda p, rate: _TableAdamOptimizer(rate, **_adam_arguments(p)),
 }
 # These decay weights without an L2 loss and have no sparse rule.
-_DENSE_OPTIMIZERS = ("adamw", "bert_adamw", "lars", "lamb")
+_DENSE_OPTIMIZERS = ("adamw", "bert_adamw", "lars", "lamb", "adafactor")

@@ -6,11 +6,13 @@ import numpy as np
 import tensorflow as tf
 
 from common.constants import DROPOUT_SEED
-from input_fns.core import records
+from input_fns.core import input_context, records
 from input_fns.core.input_context import HostShard
 from input_fns.dataset_info import Feature
 from input_fns.pipeline import Pipeline
 from input_fns.record_pipeline import RecordPipeline
+
+_MAX_BYTES = 2**27  # of the random rows of a global batch; larger batches repeat them
 
 
 class SyntheticPipeline(RecordPipeline):
@@ -35,25 +37,49 @@ class SyntheticPipeline(RecordPipeline):
     def train_input_fn(
         self, split: str, seed: int, start_step: int = 0, oversample: float | None = None
     ):
-        """Returns an input_fn that repeats one batch."""
+        """Returns an input_fn that repeats one global batch, the same on any number of cores."""
         del split, start_step, oversample
 
         def input_fn(params):
-            size = params["batch_size"]
-            features, labels = self.data.kind.random_training_examples(self._pipeline, size, seed)
+            shard = input_context.from_params(params)
+            (features, labels), size = self._training_rows(shard.global_batch_size, seed)
             seeds = np.random.default_rng(seed).integers(0, 2**24, [size, 2], np.int32)
-            return _repeated({**features, DROPOUT_SEED: seeds}, labels)
+            first = shard.host * shard.host_batch_size
+            # The rows of the global batch are those again and again.
+            starts = [(first + i * shard.batch_size) % size for i in range(shard.batches_per_step)]
+            if shard.batches_per_step % len(set(starts)) == 0:
+                starts = list(dict.fromkeys(starts))
+            elements = [
+                tf.nest.map_structure(
+                    lambda rows, start=start: rows[
+                        np.arange(start, start + shard.batch_size) % size
+                    ],
+                    ({**features, DROPOUT_SEED: seeds}, labels),
+                )
+                for start in starts
+            ]
+            return _repeated(elements)
 
         return input_fn
+
+    def _training_rows(self, wanted, seed):
+        """Returns random examples and their number: `wanted`, or fewer if these are large."""
+
+        def draw(size):
+            return self.data.kind.random_training_examples(self._pipeline, size, seed)
+
+        one = sum(array.nbytes for array in tf.nest.flatten(draw(1)))
+        size = min(wanted, max(1, _MAX_BYTES // one))
+        return draw(size), size
 
     def in_order(self, split: str, host_shard: HostShard | None = None) -> tf.data.Dataset:
         """Returns as many examples as the split has, in batches of any size."""
         kind = self.data.kind
         whole, rest = divmod(self.data.split(split).num_examples, kind.random_block)
         batch = kind.random_examples(self._pipeline, kind.random_block, seed=0)
-        blocks = _repeated(*batch).take(whole)
+        blocks = _repeated([batch]).take(whole)
         first = tf.nest.map_structure(lambda values: values[:rest], batch)
-        dataset = blocks.concatenate(_repeated(*first).take(int(rest > 0)))
+        dataset = blocks.concatenate(_repeated([first]).take(int(rest > 0)))
         return records.select_host_rows(dataset, host_shard)
 
     def host_examples(self, split: str, batch_size: int):
@@ -62,10 +88,9 @@ class SyntheticPipeline(RecordPipeline):
         return self.data.kind.random_host_examples(batches)
 
 
-def _repeated(features, labels):
+def _repeated(elements):
+    """Returns a data set that repeats a list of `(features, labels)` of the same shapes."""
     # A generator: arrays as tensors would become constants of the graph.
-    spec = tf.nest.map_structure(
-        lambda array: tf.TensorSpec(array.shape, array.dtype), (features, labels)
-    )
-    once = tf.data.Dataset.from_generator(lambda: [(features, labels)], output_signature=spec)
+    spec = tf.nest.map_structure(lambda array: tf.TensorSpec(array.shape, array.dtype), elements[0])
+    once = tf.data.Dataset.from_generator(lambda: elements, output_signature=spec)
     return once.cache().repeat()

@@ -30,6 +30,7 @@ OPTIMIZERS = [
     "rmsprop",
     "lars",
     "lamb",
+    "adafactor",
 ]
 
 
@@ -189,6 +190,53 @@ def test_lars_and_lamb_are_those_of_the_model_garden(train, name, weight_decay):
     assert_equal(ours, LARGE_BATCH[name, weight_decay])
 
 
+@pytest.mark.parametrize("clip_threshold", [1.0, 0.3])
+@pytest.mark.parametrize("shape", [(3,), (5, 4), (2, 3, 4)])
+def test_adafactor_is_that_of_keras(session, minimize, eager, shape, clip_threshold):
+    random = np.random.default_rng(7)
+    first, target = random.normal(size=[2, *shape]).astype(np.float32)
+    keras = tf.keras.optimizers.Adafactor(
+        0.1, clip_threshold=clip_threshold, relative_step=False, weight_decay=None
+    )
+    theirs = tf.Variable(first)
+    for _ in range(STEPS):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum((theirs - target) ** 4)
+        keras.apply_gradients([(tape.gradient(loss, theirs), theirs)])
+    with session.graph.as_default():
+        ours = tf.compat.v1.get_variable("kernel", initializer=first)
+        params = make_params(optimizer="adafactor", clip_threshold=clip_threshold)
+        train_op = minimize(tf.reduce_sum((ours - target) ** 4), params, 0.1)
+        session.run(tf.compat.v1.global_variables_initializer())
+        for _ in range(STEPS):
+            session.run(train_op)
+        moved = session.run(ours)
+    # The sums are over the variable; the fourth power and the roots are 12 operations more a step.
+    bound = {"terms": first.size, "depth": STEPS * 32, "magnitude": np.abs(first).max()}
+    numerics.assert_close(moved, theirs.numpy(), **bound)
+    assert np.abs(moved - first).max() > 0.01
+
+
+def test_adafactor_keeps_a_row_and_a_column_of_a_kernel(session, minimize):
+    with session.graph.as_default():
+        kernel = tf.compat.v1.get_variable("kernel", [13, 7])
+        bias = tf.compat.v1.get_variable("bias", [7])
+        loss = tf.reduce_sum(tf.square(kernel + bias))
+        minimize(loss, make_params(optimizer="adafactor"), 0.1)
+        shapes = {v.op.name: v.shape.as_list() for v in tf.compat.v1.global_variables()}
+    assert shapes["kernel/Adafactor"] == [13]
+    assert shapes["kernel/Adafactor_1"] == [7]
+    assert shapes["bias/Adafactor"] == [7]
+
+
+def test_adafactor_decays_kernels_alone(train):
+    """By the learning rate, here nearly 0, times the weight decay."""
+    params = make_params(optimizer="adafactor", weight_decay=1e5)
+    kernel, bias = train(params, learning_rate=1e-6)
+    np.testing.assert_allclose(kernel, KERNEL * 0.9**STEPS, rtol=1e-4)
+    np.testing.assert_allclose(bias, BIAS, rtol=1e-4)
+
+
 @pytest.mark.parametrize("name", ["lars", "lamb"])
 def test_a_kernel_of_zeros_can_begin_to_learn(session, minimize, name):
     with session.graph.as_default():
@@ -263,7 +311,7 @@ def test_the_gradient_of_an_embedding_stays_sparse(changes):
     [{"optimizer": "sgd"}, {"optimizer": "sgd", "clip_norm": 0.5}, {"optimizer": "adagrad"},
      {"optimizer": "adam"}, {"optimizer": "momentum"}, {"optimizer": "rmsprop"},
      {"optimizer": "adamw"}, {"optimizer": "bert_adamw", "clip_norm": 0.5},
-     {"optimizer": "lars", "clip_norm": 0.5}, {"optimizer": "lamb"},
+     {"optimizer": "lars", "clip_norm": 0.5}, {"optimizer": "lamb"}, {"optimizer": "adafactor"},
      {"optimizer": "adam", "lazy_embeddings": True},
      {"optimizer": "momentum", "lazy_embeddings": True},
      {"optimizer": "rmsprop", "lazy_embeddings": True}],
@@ -438,7 +486,10 @@ def test_a_factor_for_nothing_is_refused(train):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"optimizer": "newton"}, "optimizer=newton is unknown. Valid: adagrad, adam, adamw"),
+        (
+            {"optimizer": "newton"},
+            "optimizer=newton is unknown. Valid: adafactor, adagrad, adam, adamw",
+        ),
         ({"beta1": 1.0}, r"beta1=1.0 must be in \[0, 1\)"),
         ({"ema_decay": -0.1}, "ema_decay=-0.1 must be in"),
         ({"clip_norm": -1.0}, "clip_norm=-1.0 must not be below 0"),

@@ -1,6 +1,7 @@
 """Random images in the place of real ones."""
 
 import dataclasses
+import types
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import tensorflow as tf
 
 from common.constants import TARGETS, WORDPIECE_TASKS
 from input_fns import dataset_info, kinds
+from input_fns.core import synthetic
 from input_fns.core.synthetic import SyntheticPipeline
 from input_fns.core.target import Target
 from input_fns.image import augment
@@ -37,6 +39,27 @@ def test_batches_are_shaped_as_the_real_ones(data_dir):
     real = ImagePipeline(dataset_info.read(data_dir)).train_input_fn("train", 1)({"batch_size": 13})
     made = like(data_dir).train_input_fn("train", 1)({"batch_size": 13})
     assert made.element_spec == real.element_spec
+
+
+@pytest.mark.parametrize("max_bytes", [2**27, 7 * 5 * 6])
+def test_cores_get_the_rows_of_the_global_batch(data_dir, session, monkeypatch, max_bytes):
+    monkeypatch.setattr(synthetic, "_MAX_BYTES", max_bytes)  # the second repeats a few rows
+    input_fn = like(data_dir).train_input_fn("train", 1)
+    ((expected, labels),) = fetch(input_fn, session, 24, 1)
+    num_rows = len(np.unique(expected["image"].reshape(24, -1), axis=0))
+    assert num_rows == (24 if max_bytes > 999 else 5)
+    for host in range(2):
+        deployment = (None, host, 2, 3)
+        context = types.SimpleNamespace(current_input_fn_deployment=lambda found=deployment: found)
+        dataset = input_fn({"batch_size": 4, "context": context})
+        element = tf.compat.v1.data.make_one_shot_iterator(dataset).get_next()
+        for _ in range(2):  # steps
+            rows, classes = zip(*(session.run(element) for _ in range(3)))
+            here = slice(12 * host, 12 * host + 12)
+            for name, values in expected.items():
+                found = np.concatenate([each[name] for each in rows])
+                np.testing.assert_array_equal(found, values[here])
+            np.testing.assert_array_equal(np.concatenate(classes), labels[here])
 
 
 @pytest.mark.parametrize("kind", TARGETS[1:])

@@ -34,12 +34,25 @@ from unittest import mock
 from common.errors import Interrupted, RunError, UsageError
 from common.messages import did_you_mean
 from engine.cli import io_errors, startup
+from input_fns import DataError
 
-__all__ = ["Predictions", "Trained", "evaluate", "export", "predict", "prepare_data", "train"]
+__all__ = [
+    "DataError",
+    "Predictions",
+    "RunError",
+    "Trained",
+    "UsageError",
+    "evaluate",
+    "export",
+    "predict",
+    "prepare_data",
+    "train",
+]
 
 startup.set_environment()
 
 _RECIPES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "configs")
+_WORDS = {" ": "space", "\t": "tab"}  # how flags name these characters
 _SHARED = "engine.cli.flags"
 _OF_PROGRAM = {"run_cpu": "engine.cli.cpu_flags", "run_tpu": "tpu.connect.flags"}
 
@@ -64,7 +77,10 @@ class Trained:
 
 
 class Predictions(Iterable):
-    """What `predict` returns: a dict of arrays for each example, in order.
+    """What `predict` returns: a dict for each example, in order.
+
+    It has the predictions as arrays and scalars, `index`, `name` if the examples come from files,
+    and for predicted classes and labels `class_names`, as the file of the predictions.
 
     They are read from a temporary file, so any number of them takes little memory, and they can be
     read more than once.
@@ -73,10 +89,12 @@ class Predictions(Iterable):
       path: the file or folder that `--mode=predict` has written.
     """
 
-    def __init__(self, path: str, batches: BinaryIO, sizes: Sequence[int]):
+    def __init__(
+        self, path: str, batches: BinaryIO, sizes: Sequence[int], class_names: Sequence[str] = ()
+    ):
         """`batches` holds one pickle of `{name: array [size, ...]}` for each of `sizes`."""
         self.path = path
-        self._batches, self._sizes = batches, sizes
+        self._batches, self._sizes, self._class_names = batches, sizes, class_names
 
     def __len__(self) -> int:
         """Returns the number of examples."""
@@ -84,13 +102,30 @@ class Predictions(Iterable):
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yields `{name: array, or scalar}` of each example."""
-        place = 0
+        place = index = 0
         for size in self._sizes:
             self._batches.seek(place)  # another iterator may have read since
             batch = pickle.load(self._batches)
             place = self._batches.tell()
             for number in range(size):
-                yield {name: values[number] for name, values in batch.items()}
+                row = {name: values[number] for name, values in batch.items()}
+                yield {"index": index, **row, **self._names(row)}
+                index += 1
+
+    def _names(self, row):
+        """Returns `{"class_names"}` of the class, the labels, or the detections of an example."""
+        import numpy as np  # a missing environment is an error of the call
+
+        names, classes, labels = self._class_names, row.get("classes"), row.get("labels")
+        if not len(names) or "class_names" in row:
+            return {}
+        if np.ndim(labels) == 1 and len(labels) == len(names):
+            return {"class_names": [names[i] for i in np.flatnonzero(labels)]}
+        if np.ndim(classes) == 0 and classes is not None:
+            return {"class_names": names[classes]}
+        if np.ndim(classes) == 1 and "num_detections" in row:
+            return {"class_names": [names[i] for i in classes[: row["num_detections"]]]}
+        return {}
 
 
 def train(flagfile: str | None = None, **flags: Any) -> Trained:
@@ -110,10 +145,10 @@ def train(flagfile: str | None = None, **flags: Any) -> Trained:
         raise UsageError(f"mode={mode!r}: train takes 'train' or 'train_and_eval'")
     if flags.get("max_restarts"):
         raise UsageError("max_restarts needs the command line: it restarts a process")
-    from engine.checkpoints import find
-    from engine.hooks import results
-
     with _running(mode, flagfile, flags) as (run, settings):
+        from engine.checkpoints import find
+        from engine.hooks import results
+
         run()
         checkpoint = find.latest(settings.model_dir)
         step = find.read_step(checkpoint)
@@ -155,7 +190,7 @@ def predict(flagfile: str | None = None, **flags: Any) -> Predictions:
         spool = _Spool(settings.prediction.writer)
         prediction = dataclasses.replace(settings.prediction, writer=spool)
         run(dataclasses.replace(settings, prediction=prediction))
-        return Predictions(spool.path, spool.file, spool.sizes)
+        return Predictions(spool.path, spool.file, spool.sizes, spool.class_names)
 
 
 def export(flagfile: str | None = None, **flags: Any) -> str:
@@ -184,13 +219,13 @@ def prepare_data(**flags: Any):
     """
     if flags.get("mode", "convert") != "convert":
         raise UsageError("prepare_data converts; inspect a data set with the command line")
-    from input_fns import dataset_info
-
     with _flags("prepare_data", ["input_fns.convert.flags"], _arguments(flags)) as values:
         importlib.import_module("input_fns.convert.flags").check_files()
         program = importlib.import_module("prepare_data")
         with _errors(), _not_main(), _tensorflow_1():
             program.main()
+        from input_fns import dataset_info
+
         return dataset_info.read(values.data_dir)
 
 
@@ -198,7 +233,7 @@ def prepare_data(**flags: Any):
 def _running(mode, flagfile, flags):
     """Yields (function that runs the mode and returns its result, `RunSettings`)."""
     if flagfile is None and mode not in ("train", "train_and_eval"):
-        flagfile = _flags_cfg(flags.get("model_dir", ""))
+        flagfile = _flags_cfg(flags.get("model_dir", ""), "model" not in flags)
     name = "run_tpu" if flags.get("tpu") else "run_cpu"
     arguments = [f"--flagfile={_path_of(flagfile)}"] if flagfile else []
     arguments += [*_arguments(flags), f"--mode={mode}"]
@@ -212,6 +247,7 @@ def _running(mode, flagfile, flags):
         from engine.hooks import preemption
 
         with (
+            startup.started_now(),
             _tensorflow_1(),
             preemption.called(),
             program.opened() as (estimator, settings, state, input_fns),
@@ -219,8 +255,11 @@ def _running(mode, flagfile, flags):
             yield lambda of=settings: modes.run(estimator, of, state, input_fns), settings
 
 
-def _flags_cfg(model_dir):
-    path = os.path.join(os.path.expanduser(model_dir), "flags.cfg")
+def _flags_cfg(model_dir, is_needed):
+    folder = os.path.expanduser(model_dir)
+    path = os.path.join(folder, "flags.cfg")
+    if is_needed and model_dir and "://" not in model_dir and not os.path.isdir(folder):
+        raise UsageError(f"model_dir={model_dir!r} does not exist; train writes it")
     return path if model_dir and os.path.isfile(path) else None
 
 
@@ -242,7 +281,8 @@ def _arguments(flags):
         if name == "params" and isinstance(value, dict):
             found += [f"--params={key}={_text(each, '[]')}" for key, each in value.items()]
         elif value is not None:
-            found.append(f"--{name}={_text(value)}")
+            words = _WORDS if name in ("delimiter", "label_separator") else {}
+            found.append(f"--{name}={words.get(value, _text(value))}")
     return found
 
 
@@ -260,6 +300,7 @@ def _flags(program, modules, arguments):
     from absl.testing import flagsaver
 
     startup.check_environment()
+    importlib.import_module("tensorflow")  # the flags that it defines are not those of a call
     values = startup.define_flags(*modules)
     saved, was_parsed = flagsaver.save_flag_values(values), values.is_parsed()
     by_module = values.flags_by_module_dict()
@@ -333,6 +374,7 @@ class _Spool:
         self._writer, self.endings = writer, writer.endings
         self.file = tempfile.TemporaryFile()  # noqa: SIM115, closed with the predictions
         self.sizes, self.path = [], ""
+        self.class_names = [str(name) for name in getattr(writer, "class_names", ())]
 
     def write(self, path, batches):
         """Writes the predictions."""

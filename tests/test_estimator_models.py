@@ -1,7 +1,9 @@
 """The Python calls: results as objects, no state left, the same results as the programs."""
 
+import io
 import json
 import pathlib
+import pickle
 import subprocess
 import sys
 
@@ -51,9 +53,41 @@ def test_predictions_are_those_of_the_file_and_can_be_read_twice(trained):
     assert len(found) == len(lines)
     assert [int(each["classes"]) for each in found] == [line["classes"] for line in lines]
     first, again = iter(found), iter(found)
-    assert next(first).keys() == {"classes", "probabilities"}
+    assert next(first).keys() == {"index", "classes", "probabilities", "class_names"}
     for each, line in zip(again, lines):  # the other iterator has read a batch
+        assert (each["index"], each["class_names"]) == (line["index"], line["class_names"])
         np.testing.assert_allclose(each["probabilities"], line["probabilities"], rtol=1e-5)
+
+
+def test_a_row_names_its_labels_and_its_detections():
+    rows = {
+        "labels": np.array([[1, 0, 1]]),
+        "classes": np.array([[2, 0]]),
+        "num_detections": np.array([1]),
+    }
+    names = ["cat", "dog", "emu"]
+    for chosen, expected in (({"labels"}, ["cat", "emu"]), (rows.keys() - {"labels"}, ["emu"])):
+        file = io.BytesIO(pickle.dumps({name: rows[name] for name in chosen}))
+        (row,) = em.Predictions("", file, [1], names)
+        assert row["class_names"] == expected
+
+
+def test_data_errors_have_one_line_in_a_notebook():
+    assert em.DataError("no such column")._render_traceback_() == ["DataError: no such column"]
+
+
+def test_flags_that_differ_from_those_of_the_resumed_training_are_named(trained, capsys):
+    em.train(flagfile=f"{trained.model_dir}/flags.cfg", params={"learning_rate": 0.5})
+    out = capsys.readouterr().out
+    assert (
+        f"{trained.model_dir} was trained with other flags: now learning_rate=0.5 (before: " in out
+    )
+    assert "nothing to train" in out
+
+
+def test_a_folder_that_is_missing_is_named():
+    with pytest.raises(UsageError, match="model_dir='nowhere' does not exist"):
+        em.evaluate(model_dir="nowhere")
 
 
 def test_export_returns_its_path(trained, tmp_path):

@@ -72,7 +72,7 @@ def resolve(
             "it computes in float32 only"
         )
     params.update(given)
-    overrides = list(_pairs(overrides))
+    overrides = list(pairs(overrides))
     for _, (key, text) in overrides:
         if key in model.presets:
             params.update(_preset(key, text, model.presets[key]))
@@ -179,7 +179,7 @@ def _as_default(name, value, default):
     )
 
 
-def _pairs(overrides):
+def pairs(overrides):
     """Yields (place in `overrides`, (key, text of the value))."""
     for place, override in enumerate(overrides):
         try:

@@ -14,7 +14,7 @@ from common.errors import UsageError
 from engine.checkpoints import find
 from engine.checkpoints.best import BestCheckpoint
 from engine.checkpoints.checkpoint_files import BEST_DIR
-from engine.cli import run_errors, runtime, startup
+from engine.cli import changed_flags, run_errors, runtime, startup
 from engine.cli.flags import FLAGS
 from engine.distribute import tf_config
 from engine.evaluation import predictions
@@ -55,6 +55,13 @@ def run_program(opened: Callable) -> None:
 @tf.autograph.experimental.do_not_convert
 def run(estimator, settings: RunSettings, state: TrainingState, input_fns: InputFns) -> str | None:
     """Runs `settings.mode`; returns the path of an export."""
+    if settings.is_training and settings.checkpoint and settings.task.is_chief:
+        changed = changed_flags.describe(settings.model_dir, settings.flagfile)
+        if changed:
+            print(
+                f"{settings.model_dir} was trained with other flags: now {changed}. For a training "
+                "from its start use another --model_dir"
+            )
     if settings.is_trained:
         print(
             f"{settings.model_dir} is already at step {settings.start_step} of --train_steps="

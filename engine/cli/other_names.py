@@ -38,6 +38,11 @@ HERE = {
     "use_tpu": "run_tpu.py",
     "tpu_name": "--tpu",
     "hparams": "--params",
+    # Of Keras' `fit`.
+    "epochs": "--train_epochs",
+    "batch_size": "--train_batch_size, --eval_batch_size and --predict_batch_size",
+    "validation_split": "--validation_fraction of prepare_data.py",
+    "steps_per_epoch": "--train_steps or --train_epochs, of the whole training",
     "config_file": "--flagfile",
     "resnet_depth": "--params=depth=N",
     "max_eval_steps": _WHOLE_SPLIT,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.metadata
+import importlib.util
 import os
 import re
 import signal
@@ -77,6 +78,17 @@ def start(argv: list[str], doc: str, *flags_modules: str):
         # Ctrl-C while TensorFlow is imported exits without a traceback.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     return flag_values
+
+
+@contextlib.contextmanager
+def started_now():
+    """Counts the start-up of a run from here: a call is not the start of the process."""
+    global STARTED
+    before, STARTED = STARTED, time.monotonic()
+    try:
+        yield
+    finally:
+        STARTED = before
 
 
 def set_environment() -> None:
@@ -206,14 +218,23 @@ def check_versions() -> None:
     if keras and not keras.startswith(f"{TENSORFLOW}."):
         raise UsageError(
             f"Keras {keras} is not supported: TensorFlow {TENSORFLOW} has Keras {TENSORFLOW}. Run "
-            f"{sys.executable} -m pip install 'keras~={TENSORFLOW}.0'"
+            f"{_install()} 'keras~={TENSORFLOW}.0'"
         )
     numpy = _version("numpy")
     if numpy and not numpy.startswith(("0.", "1.")):
+        # pandas 3 is compiled for NumPy 2, and is often what has installed it.
+        pandas = " 'pandas<3'" if _version("pandas") else ""
         raise UsageError(
             f"NumPy {numpy} is not supported: TensorFlow {TENSORFLOW} is compiled for NumPy 1. Run "
-            f"{sys.executable} -m pip install 'numpy<2'"
+            f"{_install()} 'numpy<2'{pandas}"
         )
+
+
+def _install() -> str:
+    """Returns the command that installs into this environment; one of uv has no pip."""
+    if importlib.util.find_spec("pip"):
+        return f"{sys.executable} -m pip install"
+    return f"uv pip install -p {sys.executable}"
 
 
 def check_environment() -> None:

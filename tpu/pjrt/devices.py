@@ -15,7 +15,7 @@ NOT_SUPPORTED = "TPU embeddings, outside compilation, model parallelism"
 def parse(text: str) -> tuple[str, int | None]:
     """Returns the platform and the number of devices of "tpu", "gpu", "cpu" or "cpu:8".
 
-    "" is JAX's default platform; the number is None for all devices.
+    "" is the accelerator that JAX finds; the number is None for all devices.
 
     Raises:
       ValueError: neither.
@@ -53,12 +53,18 @@ def run_on_devices(spec: str = "", python: str = "", hosts: Hosts = FOUND_BY_JAX
     import tensorflow as tf
 
     from tpu.emulator import emulator
-    from tpu.pjrt.client import Devices
+    from tpu.pjrt.client import Devices, PJRTError
     from tpu.pjrt.cores import PJRTCores
 
     platform, number = parse(spec)
     arguments = python or sys.executable, platform, number
     devices = Devices(*arguments, hosts.coordinator or None, hosts.id, hosts.number)
+    if not spec and devices.kind == "cpu":  # the accelerator was forgotten, or JAX lacks libtpu
+        devices.close("no accelerator")
+        raise PJRTError(
+            f"JAX of {python or sys.executable} finds no TPU and no GPU. Install 'jax[tpu]' there, "
+            "on the machine with the TPU, or set --devices=cpu:8 for CPU devices"
+        )
     num_hosts, per_host, reason = devices.num_processes, devices.num_local, ""
     found = Topology(f"{num_hosts}x{per_host}", num_hosts, per_host, 0)
     cores = PJRTCores(devices)

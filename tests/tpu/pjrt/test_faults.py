@@ -95,6 +95,18 @@ def test_devices_do_not_start(train, run_program, tmp_path, fault):
     assert message in lines[-1]
 
 
+def test_without_an_accelerator_nothing_runs_on_the_cpu(train, tmp_path, monkeypatch):
+    closed = []
+    devices = types.SimpleNamespace(kind="cpu", close=closed.append)
+    monkeypatch.setattr(client, "Devices", lambda *_: devices)
+    status, (line,) = train("--train_steps=4")
+    assert status == 2
+    assert "finds no TPU and no GPU" in line
+    assert line.endswith("or set --devices=cpu:8 for CPU devices")
+    assert closed
+    assert not (tmp_path / "model").exists()
+
+
 def test_batch_is_not_divisible(train, tmp_path, monkeypatch):
     devices = types.SimpleNamespace(
         **dict.fromkeys(("num_local", "num_global"), 8),
@@ -104,7 +116,7 @@ def test_batch_is_not_divisible(train, tmp_path, monkeypatch):
         close=lambda reason: None,
     )
     monkeypatch.setattr(client, "Devices", lambda *_: devices)
-    status, (line,) = train("--train_batch_size=13", "--train_steps=4")
+    status, (line,) = train("--train_batch_size=13", "--train_steps=4", "--devices=cpu:8")
     assert status == 2
     assert "--train_batch_size=13 cannot be divided over 1x8 (8 cores" in line
     assert line.endswith("Use 8 or 16")

@@ -1,0 +1,52 @@
+"""What a training that resumes changes: its flags beside those in flags.cfg of model_dir."""
+
+from __future__ import annotations
+
+import os
+
+from common import files
+from common.folders import is_file
+from engine.cli import hparams
+
+# Flags of a training that is only longer, elsewhere, or watched in another way.
+_FREE = {
+    "mode", "train_steps", "train_epochs", "model_dir", "data_dir", "export_dir", "tpu", "undefok",
+    "warm_start_from", "warm_start_include", "save_checkpoints_steps", "keep_checkpoint_max",
+    "summary_steps", "cache", "data_service", "checkpoint",
+}  # fmt: skip
+_SHOWN = 6
+
+
+def describe(model_dir: str, flagfile: str) -> str:
+    """Returns the flags that differ, such as "learning_rate=0.1 (before: 0.01)"; "" if none do.
+
+    Args:
+      model_dir: folder whose flags.cfg is that of the training that is resumed.
+      flagfile: text of the flags of this run, as flags.cfg has them.
+    """
+    path = os.path.join(model_dir, "flags.cfg")
+    if not is_file(path):
+        return ""
+    try:
+        before, now = _values(files.read_text(path)), _values(flagfile)
+    except ValueError:  # it only repeats the flags
+        return ""
+    lines = [
+        f"{name}={now.get(name, 'default')} (before: {before.get(name, 'default')})"
+        for name in dict.fromkeys((*now, *before))
+        if now.get(name) != before.get(name)
+    ]
+    more = f", and {len(lines) - _SHOWN} more" if lines[_SHOWN:] else ""
+    return ", ".join(lines[:_SHOWN]) + more
+
+
+def _values(text):
+    """Returns `{flag or hyperparameter: text}` of a flagfile."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        name, _, value = line.removeprefix("--").partition("=")
+        if name == "params":
+            found.update(pair for _, pair in hparams.pairs([value]))
+        elif line.startswith("--") and name not in _FREE and not name.startswith("eval_"):
+            found[name] = value or "true"
+    return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from tools.fuzzing import mutations, samples
 from tools.fuzzing.case import Case
 from tools.fuzzing.conversion import Conversion, any_file, convert
@@ -52,16 +54,7 @@ class Voc(Conversion):
     def run(self, case: Case) -> str:
         """Mutates one or two files."""
         folder = case.copy_base("source")
-
-        numbers = [token.encode() for token in self._tokens if token[-1].isalnum()]
-
-        def mutate(data):
-            if case.random.random() < 0.5:
-                return _replace_number(case.random, data, numbers)
-            if case.random.random() < 0.7:
-                return mutations.mutate_text(case.random, data.decode(), self._tokens)
-            return mutations.mutate_bytes(case.random, data, [t.encode() for t in self._tokens])
-
+        mutate = functools.partial(_mutate, case.random, self._tokens)
         for path in {any_file(case, folder / "voc" / "Annotations") for _ in range(2)}:
             mutations.mutate_file(case.random, path, mutate)
         arguments = [*self.arguments(folder), f"--box_origin={case.random.randrange(2)}"]
@@ -92,15 +85,7 @@ class Yolo(Conversion):
     def run(self, case: Case) -> str:
         """Mutates one or two files."""
         folder = case.copy_base("source")
-        numbers = [token.encode() for token in self._tokens if token[-1].isalnum()]
-
-        def mutate(data):
-            if case.random.random() < 0.5:
-                return _replace_number(case.random, data, numbers)
-            if case.random.random() < 0.7:
-                return mutations.mutate_text(case.random, data.decode(), self._tokens)
-            return mutations.mutate_bytes(case.random, data, [t.encode() for t in self._tokens])
-
+        mutate = functools.partial(_mutate, case.random, self._tokens)
         for _ in range(case.random.randint(1, 2)):
             path = folder / "yolo" / "data.yaml"
             if case.random.random() < 0.7:
@@ -139,6 +124,16 @@ class Masks(Conversion):
             values = case.random.choice(("0,1,255", "2,1,0", "0,1", "65535,0,1"))
             arguments.append(f"--mask_values={values}")
         return convert(case, *arguments)
+
+
+def _mutate(rng, tokens, data):
+    """Returns a text file with a number, a token or bytes changed."""
+    encoded = [token.encode() for token in tokens]
+    if rng.random() < 0.5:
+        return _replace_number(rng, data, [token for token in encoded if token[-1:].isalnum()])
+    if rng.random() < 0.7:
+        return mutations.mutate_text(rng, data.decode(), tokens)
+    return mutations.mutate_bytes(rng, data, encoded)
 
 
 def _replace_number(rng, data, numbers):

@@ -10,10 +10,12 @@ from engine.cli import hparams
 
 # Flags of a training that is only longer, elsewhere, or watched in another way.
 _FREE = {
-    "mode", "train_steps", "train_epochs", "model_dir", "data_dir", "export_dir", "tpu", "undefok",
+    "mode", "train_steps", "train_epochs", "model_dir", "data_dir", "cache", "data_service",
     "warm_start_from", "warm_start_include", "save_checkpoints_steps", "keep_checkpoint_max",
-    "summary_steps", "cache", "data_service", "checkpoint",
+    "summary_steps", "iterations_per_loop", "best_metric", "early_stop_evals", "checkpoint",
+    "max_eval_examples", "devices", "undefok",
 }  # fmt: skip
+_FREE_PREFIXES = ("eval_", "predict_", "export_", "tpu", "pjrt_", "check_")
 _SHOWN = 6
 
 
@@ -47,6 +49,6 @@ def _values(text):
         name, _, value = line.removeprefix("--").partition("=")
         if name == "params":
             found.update(pair for _, pair in hparams.pairs([value]))
-        elif line.startswith("--") and name not in _FREE and not name.startswith("eval_"):
+        elif line.startswith("--") and name not in _FREE and not name.startswith(_FREE_PREFIXES):
             found[name] = value or "true"
     return found

@@ -167,6 +167,7 @@ def _outlines(
 def _start(path, labelled):
     """Returns rows, notes, and the size of an image, (0, 0) if it cannot be read."""
     rows, notes = labelled or ([], Notes(corrected=collections.Counter([_NO_TEXT])))
+    notes = notes.copy()  # a.jpg and a.png have one text file
     return rows, notes, decoded_images.upright_size(path) if rows else (0, 0)
 
 

@@ -77,7 +77,7 @@ def find(options: Options, left_out: LeftOut) -> Layout:
     names, names_path = _names(yaml_path, content, paths)
     splits = (
         _splits_of_yaml(yaml_path, content, images, options, left_out)
-        or _splits_of_lists(texts, options, left_out)
+        or _splits_of_lists(texts - {*label_of.values()}, options, left_out)
         or _splits_of_folders(images, options)
     )
     used = {path for found in splits.values() for path in found}

@@ -32,12 +32,6 @@ import json
 from benchmarks import train_speed
 print(json.dumps(train_speed.settings("cifar10_resnet")))
 """
-ALL_REDUCES = """
-import json
-from benchmarks import scaling
-scaling.HOP = 0
-print(json.dumps([scaling.all_reduce_seconds(1e8, chips) for chips in (4, 64, 1024)]))
-"""
 PRECISIONS = """
 import json
 from absl import flags
@@ -164,15 +158,6 @@ def test_unknown_peer_is_a_flag_error():
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 1
     assert "--peers" in done.stderr
-
-
-def test_an_all_reduce_takes_as_long_as_its_links_need():
-    """Each chip sends and gets all bytes but its own part twice, over all its links."""
-    two_by_two, mesh, pod = run_python(ALL_REDUCES)
-    link = 656e9 / 8
-    assert two_by_two == pytest.approx(2 * 1e8 * 3 / 4 / (2 * link))
-    assert mesh == pytest.approx(2 * 1e8 * 63 / 64 / (2 * link))
-    assert pod == pytest.approx(2 * 1e8 * 1023 / 1024 / (4 * link))
 
 
 def test_cpu_profile_counts_flops():

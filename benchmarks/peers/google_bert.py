@@ -1,6 +1,6 @@
-"""Writes the HLO of a pre-training step of BERT-base of google-research/bert; run by `tpu_peers`.
+"""Writes the HLO of a pre-training step of google-research/bert; run by `tpu_peers`.
 
-    python -m benchmarks.peers.google_bert HLO_FILE BATCH_PER_CORE SLICE CHECKOUT LENGTH
+    python -m benchmarks.peers.google_bert HLO_FILE BATCH_PER_CORE SLICE CHECKOUT LENGTH [large]
 
 The model_fn of the unchanged `run_pretraining.py` in float32; 15 % of the tokens are predicted.
 """
@@ -13,8 +13,15 @@ import sys
 from benchmarks import hlo_table
 from tpu import tf1
 
+_LARGE = {
+    "hidden_size": 1024,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "intermediate_size": 4096,
+}
 
-def main(path, batch_size, slice_name, checkout, length):
+
+def main(path, batch_size, slice_name, checkout, length, size="base"):
     """Writes the program of one core."""
     tf1.install()
     sys.path.insert(0, checkout)
@@ -23,7 +30,7 @@ def main(path, batch_size, slice_name, checkout, length):
     import tensorflow.compat.v1 as tf
 
     model_fn = run_pretraining.model_fn_builder(
-        bert_config=modeling.BertConfig(vocab_size=30522),
+        bert_config=modeling.BertConfig(30522, **(_LARGE if size == "large" else {})),
         init_checkpoint=None,
         learning_rate=1e-4,
         num_train_steps=1000000,

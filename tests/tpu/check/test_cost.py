@@ -117,11 +117,14 @@ def test_all_reduces_take_the_time_of_the_links(program):
     assert program.time(topology.find("v5e-1")).all_reduce_seconds == 0
 
 
-def test_an_all_reduce_is_that_of_two_rings_of_half_of_the_data():
-    # 4 chips of v3, 2 x 2: each half goes along both dimensions and back.
-    time = links.all_reduce_seconds(64e6, V3)
-    half = 32e6 * (1 / 2 + 1 / 4) / (656e9 / 8)
-    assert time == pytest.approx(2 * (half + 2 * links.HOP))
+@pytest.mark.parametrize(
+    ("name", "chips", "links_in_use"), [("v3-8", 4, 2), ("v3-128", 64, 2), ("v3-2048", 1024, 4)]
+)
+def test_an_all_reduce_uses_the_links_of_both_dimensions(monkeypatch, name, chips, links_in_use):
+    """Each chip sends and receives all but its part twice; only a pod has links around its edges."""
+    monkeypatch.setattr(links, "HOP", 0)
+    time = links.all_reduce_seconds(1e8, topology.find(name))
+    assert time == pytest.approx(2 * 1e8 * (chips - 1) / chips / (links_in_use * 656e9 / 8))
 
 
 def test_a_prefetch_beside_other_instructions_is_free():

@@ -121,7 +121,7 @@ def test_all_reduces_take_the_time_of_the_links(program):
     ("name", "chips", "links_in_use"), [("v3-8", 4, 2), ("v3-128", 64, 2), ("v3-2048", 1024, 4)]
 )
 def test_an_all_reduce_uses_the_links_of_both_dimensions(monkeypatch, name, chips, links_in_use):
-    """Each chip sends and receives all but its part twice; only a pod has links around its edges."""
+    """Each chip sends all but its part twice; only a pod has links around its edges."""
     monkeypatch.setattr(links, "HOP", 0)
     time = links.all_reduce_seconds(1e8, topology.find(name))
     assert time == pytest.approx(2 * 1e8 * (chips - 1) / chips / (links_in_use * 656e9 / 8))

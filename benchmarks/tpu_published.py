@@ -113,7 +113,10 @@ def main(_):
     with tempfile.TemporaryDirectory() as folder:
         for figure in (each for name in flags.FLAGS.figures for each in FIGURES[name]):
             if all(program.is_available for _, program in figure.kinds):
-                _print(figure, f"{folder}/program")
+                try:
+                    _print(figure, f"{folder}/program")
+                except RuntimeError as error:  # such as a step that does not fit
+                    print(f"{figure.name}: {error}", flush=True)
 
 
 def _print(figure, path):

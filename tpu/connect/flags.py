@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from absl import flags
 
-from common.names import counted
 from tpu.connect import topology
 from tpu.connect.request import Hosts, Request, TPUError
 from tpu.pjrt import devices
@@ -170,9 +169,10 @@ def iterations_per_loop(save_checkpoints_steps: int) -> int:
         )
     if not wanted and divisors[-1] < min(_MIN_ITERATIONS, save_checkpoints_steps):
         better = max(1, round(save_checkpoints_steps / _MAX_ITERATIONS)) * _MAX_ITERATIONS
+        steps = f"{divisors[-1]} step{'s' if divisors[-1] > 1 else ''}"
         print(
-            f"--save_checkpoints_steps={save_checkpoints_steps} limits a TPU to "
-            f"{counted(divisors[-1], 'step')} per loop; --save_checkpoints_steps={better} allows "
-            f"{_MAX_ITERATIONS}, with less waiting for the host"
+            f"--save_checkpoints_steps={save_checkpoints_steps} limits a TPU to {steps} per loop; "
+            f"--save_checkpoints_steps={better} allows {_MAX_ITERATIONS}, with less waiting for the "
+            "host"
         )
     return wanted or divisors[-1]

@@ -171,8 +171,8 @@ def iterations_per_loop(save_checkpoints_steps: int) -> int:
         better = max(1, round(save_checkpoints_steps / _MAX_ITERATIONS)) * _MAX_ITERATIONS
         steps = f"{divisors[-1]} step{'s' if divisors[-1] > 1 else ''}"
         print(
-            f"--save_checkpoints_steps={save_checkpoints_steps} limits a TPU to {steps} per loop; "
-            f"--save_checkpoints_steps={better} allows {_MAX_ITERATIONS}, with less waiting for the "
-            "host"
+            f"--save_checkpoints_steps={save_checkpoints_steps} limits a TPU to {steps} per "
+            f"loop; --save_checkpoints_steps={better} allows {_MAX_ITERATIONS}, with less waiting "
+            "for the host"
         )
     return wanted or divisors[-1]

@@ -98,9 +98,12 @@ def read(options: Options, kind: Kind) -> Found:
         if name not in rows.columns:
             raise DataError(f"{rows.path} has no column '{name}'; {tables.describe(names_of)}")
     if not rows.where or not label_columns:
+        hint = ""
+        if rows.where:
+            hint = ". Without labels nothing is prepared: --mode=predict --input=FOLDER reads files"
         raise DataError(
             f"{rows.path} has {len(rows.where)} rows and {len(label_columns)} label columns; its "
-            f"columns are: {tables.listed(names_of)}"
+            f"columns are: {tables.listed(names_of)}{hint}"
         )
     is_file_name = file_column.lower().endswith(kind.extensions)
     if is_file_name and not options.columns and finder.find(rows.path, file_column):

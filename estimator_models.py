@@ -281,8 +281,10 @@ def _arguments(flags):
         if name == "params" and isinstance(value, dict):
             found += [f"--params={key}={_text(each, '[]')}" for key, each in value.items()]
         elif value is not None:
-            words = _WORDS if name in ("delimiter", "label_separator") else {}
-            found.append(f"--{name}={words.get(value, _text(value))}")
+            text = _text(value)
+            if name in ("delimiter", "label_separator"):
+                text = _WORDS.get(text, text)
+            found.append(f"--{name}={text}")
     return found
 
 

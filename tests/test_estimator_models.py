@@ -90,6 +90,15 @@ def test_a_folder_that_is_missing_is_named():
         em.evaluate(model_dir="nowhere")
 
 
+def test_flags_take_lists_and_the_characters_that_words_name():
+    flags = {"augment": ["flip", "crop"], "label_separator": " ", "delimiter": "\t", "csv": None}
+    assert em._arguments(flags) == [
+        "--augment=flip,crop",
+        "--label_separator=space",
+        "--delimiter=tab",
+    ]
+
+
 def test_export_returns_its_path(trained, tmp_path):
     path = em.export(model_dir=trained.model_dir, export_dir=str(tmp_path), export_check=False)
     assert pathlib.Path(path).parent == tmp_path

@@ -24,7 +24,7 @@ flags.DEFINE_string(
     "devices",
     "",
     "--tpu=pjrt: tpu, gpu or cpu, with a number for a part of them, such as cpu:8. Default: all "
-    "devices of the platform that JAX finds.",
+    "devices of the TPU or the GPUs that JAX finds; without one it is an error.",
 )
 flags.DEFINE_string(
     "pjrt_python",

@@ -94,26 +94,26 @@ def estimate_step_time(optimized: bytes, slice_: Topology, flops: float, line_of
     # A HloModuleProtoWithConfig, which TensorFlow 2.15 lacks, begins with the field of a HloProto.
     module = hlo_pb2.HloProto.FromString(optimized).hlo_module
     generation, traffic = slice_.generation, hlo_traffic.Traffic(module)
+    costs: dict[int, tuple[float, float]] = {}
 
-    def estimated(instruction):
-        return _cycles(instruction) / _CLOCK[generation]
+    def cost_of(instruction):
+        """Returns the seconds of an execution: by cycles, and else by bytes."""
+        if instruction.id not in costs:
+            cycles = _cycles(instruction)
+            num_bytes = 0 if cycles else traffic.num_bytes(instruction)
+            costs[instruction.id] = cycles / _CLOCK[generation], num_bytes / _MEMORY[generation]
+        return costs[instruction.id]
 
-    def moved(instruction):
-        return 0.0 if _cycles(instruction) else traffic.num_bytes(instruction) / _MEMORY[generation]
-
-    def seconds(instruction):
-        return estimated(instruction) + moved(instruction)
-
-    step = hlo_executions.Step(module, seconds)
+    step = hlo_executions.Step(module, lambda instruction: sum(cost_of(instruction)))
     executed = step.executed()
-    times = {i.id: (i, number * seconds(i)) for i, number in executed}
+    times = {i.id: (i, number * sum(cost_of(i))) for i, number in executed}
     summed = sum(number * hlo_traffic.all_reduce_bytes(i) for i, number in executed)
     calls = {i.custom_call_target for i, _ in executed if i.opcode == "custom-call"}
-    known = {i.custom_call_target for i, _ in executed if _cycles(i)}
+    known = {i.custom_call_target for i, _ in executed if cost_of(i)[0]}
     largest = sorted(times.values(), key=lambda pair: -pair[1])[:_SHOWN]
     parts = (
-        sum(number * estimated(i) for i, number in executed),
-        sum(number * moved(i) for i, number in executed),
+        sum(number * cost_of(i)[0] for i, number in executed),
+        sum(number * cost_of(i)[1] for i, number in executed),
         links.all_reduce_seconds(summed, slice_) if summed else 0.0,
     )
     total = sum(parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from engine.train.adamw_lars_lamb import DenseUpdate, is_decayed
+from engine.train.adamw_lars_lamb import DenseUpdate, is_decayed, update_number
 
 # Algorithm 4 of the paper: added to squared gradients, and the least scale of a variable.
 _SQUARE_EPSILON, _LEAST_SCALE = 1e-30, 1e-3
@@ -39,8 +39,7 @@ class AdafactorOptimizer(DenseUpdate, tf.compat.v1.train.Optimizer):
 
     def _resource_apply_dense(self, grad, handle):
         # The first update keeps nothing of the slots, which are 0.
-        step = tf.cast(tf.compat.v1.train.get_or_create_global_step() + 1, tf.float32)
-        decay = 1 - tf.pow(step, -_DECAY_POWER)
+        decay = 1 - tf.pow(update_number(), -_DECAY_POWER)
         square = tf.square(grad) + _SQUARE_EPSILON
         updates = []
 

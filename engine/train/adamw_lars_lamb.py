@@ -15,6 +15,11 @@ def is_decayed(variable):
     return variable.shape.rank > 1
 
 
+def update_number():
+    """Returns the number of this update, 1 for the first, float32."""
+    return tf.cast(tf.compat.v1.train.get_or_create_global_step() + 1, tf.float32)
+
+
 class DenseUpdate:
     """Mixin of optimizers that update every row, also of a variable with a sparse gradient.
 

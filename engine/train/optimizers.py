@@ -24,6 +24,7 @@ from engine.train.adamw_lars_lamb import (
     LAMBOptimizer,
     LARSOptimizer,
     is_decayed,
+    update_number,
 )
 from models.layers import device
 from models.model import ModelError, check_fractions, check_not_negative, check_positive
@@ -477,20 +478,15 @@ class _TableAdamOptimizer(_AdamOptimizer):
                 self._zeros_slot(variable, slot, f"{self._name}/{slot}")
 
     def _get_beta_accumulators(self):
-        return tuple(tf.pow(beta, _update_number()) for beta in (self._beta1_t, self._beta2_t))
+        return tuple(tf.pow(beta, update_number()) for beta in (self._beta1_t, self._beta2_t))
 
     def _finish(self, update_ops, name_scope):
         return tf.group(*update_ops, name=name_scope)
 
 
-def _update_number():
-    """Returns the number of this update, 1 for the first, float32."""
-    return tf.cast(tf.compat.v1.train.get_or_create_global_step() + 1, tf.float32)
-
-
 def adam_bias_correction(params):
     """Returns the factor of the learning rate in this step, float32 scalar."""
-    t = _update_number()
+    t = update_number()
     return tf.sqrt(1 - tf.pow(params["beta2"], t)) / (1 - tf.pow(params["beta1"], t))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from common import files
+from common import files, flagfiles
 from common.folders import is_file
 from engine.cli import hparams
 
@@ -15,7 +15,8 @@ _FREE = {
     "summary_steps", "iterations_per_loop", "best_metric", "early_stop_evals", "checkpoint",
     "max_eval_examples", "devices", "undefok",
 }  # fmt: skip
-_FREE_PREFIXES = ("eval_", "predict_", "export_", "tpu", "pjrt_", "check_")
+# A comment begins with "#".
+_FREE_PREFIXES = ("eval_", "predict_", "export_", "tpu", "pjrt_", "check_", "#")
 _SHOWN = 6
 
 
@@ -45,10 +46,9 @@ def describe(model_dir: str, flagfile: str) -> str:
 def _values(text):
     """Returns `{flag or hyperparameter: text}` of a flagfile."""
     found: dict[str, str] = {}
-    for line in text.splitlines():
-        name, _, value = line.removeprefix("--").partition("=")
+    for name, value in flagfiles.pairs(text):
         if name == "params":
             found.update(pair for _, pair in hparams.pairs([value]))
-        elif line.startswith("--") and name not in _FREE and not name.startswith(_FREE_PREFIXES):
+        elif name not in _FREE and not name.startswith(_FREE_PREFIXES):
             found[name] = value or "true"
     return found

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow as tf
-from tensorflow.compiler.xla import xla_data_pb2
 from tensorflow.compiler.xla.service import hlo_pb2
 
-from tpu.check import compiler, cost, graph_builder
+from tpu.check import compiler, cost, graph_builder, hlo_traffic
 from tpu.connect import topology
 from tpu.connect.topology import Topology
 from tpu.graph import hlo
-
-_ITEM_BYTES = {xla_data_pb2.F32: 4, xla_data_pb2.BF16: 2}
 
 HEADER = (
     "| step, program | core | time | copies | ours / this | memory | bytes accessed | by bytes |"
@@ -153,10 +149,9 @@ def read(path: str) -> hlo_pb2.HloModuleProto:
 def all_reduce_bytes(path: str) -> int:
     """Returns the bytes that the all-reduces of a step sum up over the cores."""
     return sum(
-        math.prod(instruction.shape.dimensions) * _ITEM_BYTES[instruction.shape.element_type]
+        hlo_traffic.all_reduce_bytes(instruction)
         for computation in read(path).computations
         for instruction in computation.instructions
-        if instruction.opcode == "all-reduce"
     )
 
 

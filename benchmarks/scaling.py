@@ -20,6 +20,7 @@ import tempfile
 from absl import app, flags
 
 from benchmarks import hlo_table
+from benchmarks.published import BERT_LARGE, RESNET50_FLAX
 from benchmarks.subprocesses import run_module
 from tpu.check.links import all_reduce_seconds
 from tpu.connect import topology
@@ -55,7 +56,7 @@ class Workload:
 
 
 WORKLOADS = {
-    # 90 epochs in 4.4 hours: Flax' ImageNet example. 1.05 million: Ying et al. 2018,
+    # 1.05 million: Ying et al. 2018,
     # arXiv:1811.06992, whose largest batch is 32,768.
     "resnet50": Workload(
         [
@@ -68,10 +69,8 @@ WORKLOADS = {
         largest_batch=32_768,
         epoch=1_281_167,
         eval_rows=50_000,
-        published={"v3-8": 90 * 1_281_167 / (4.4 * 3600), "v3-2048": 1.05e6},
+        published={**RESNET50_FLAX, "v3-2048": 1.05e6},
     ),
-    # You et al. 2019, arXiv:1904.00962, table 1: rows * steps / time of pre-training with LAMB in
-    # float32, nine tenths of the steps with 128 tokens, 32 rows per chip.
     "bert_large": Workload(
         [
             "--model=bert_large_pretraining",
@@ -85,15 +84,7 @@ WORKLOADS = {
         largest_batch=32_768,
         epoch=0,
         eval_rows=0,
-        published={
-            "v3-32": 512 * 1_000_000 / (82.8 * 3600),
-            "v3-64": 1024 * 500_000 / (43.2 * 3600),
-            "v3-128": 2048 * 250_000 / (21.4 * 3600),
-            "v3-256": 4096 * 125_000 / (693.6 * 60),
-            "v3-512": 8192 * 62_500 / (390.5 * 60),
-            "v3-1024": 16_384 * 31_250 / (200.0 * 60),
-            "v3-2048": 32_768 * 15_625 / (101.2 * 60),
-        },
+        published=BERT_LARGE,
     ),
 }
 

@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from absl import app, flags
 
 from benchmarks import hlo_table
+from benchmarks.published import BERT_LARGE, RESNET50_FLAX
 from benchmarks.tpu_programs import Peer
 from tpu.check.links import all_reduce_seconds
 from tpu.connect import topology
@@ -71,7 +72,7 @@ FIGURES = {
             "v3-8",
             128,
             ((1.0, Peer("flax_resnet", (), "{flax_python}")),),
-            {"v3-8": (90 * 1_281_167 / (4.4 * 3600), "Flax' ImageNet example")},
+            {n: (r, "Flax' ImageNet example") for n, r in RESNET50_FLAX.items()},
         ),
     ),
     "bert_base": (
@@ -89,15 +90,7 @@ FIGURES = {
             "v3-8",
             16,
             _bert("large"),
-            {
-                "v3-32": (512 * 1_000_000 / (82.8 * 3600), _YOU),
-                "v3-64": (1024 * 500_000 / (43.2 * 3600), _YOU),
-                "v3-128": (2048 * 250_000 / (21.4 * 3600), _YOU),
-                "v3-256": (4096 * 125_000 / (693.6 * 60), _YOU),
-                "v3-512": (8192 * 62_500 / (390.5 * 60), _YOU),
-                "v3-1024": (16_384 * 31_250 / (200.0 * 60), _YOU),
-                "v3-2048": (32_768 * 15_625 / (101.2 * 60), _YOU),
-            },
+            {name: (rate, _YOU) for name, rate in BERT_LARGE.items()},
         ),
     ),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import colorsys
+import functools
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -74,10 +75,14 @@ def blend(image: np.ndarray, classes: np.ndarray) -> np.ndarray:
       image: uint8 `[height, width, 1 or 3]`.
       classes: integers `[height, width]`; pixels of `IGNORED_CLASS` are not covered.
     """
-    colors = np.array([class_color(number) for number in range(IGNORED_CLASS + 1)], np.uint16)
     image = np.broadcast_to(image, (*classes.shape, 3))
-    mixed = (image + colors[classes]) // 2
+    mixed = (image + _palette()[classes]) // 2
     return np.where((classes == IGNORED_CLASS)[..., np.newaxis], image, mixed).astype(np.uint8)
+
+
+@functools.cache
+def _palette():
+    return np.array([class_color(number) for number in range(IGNORED_CLASS + 1)], np.uint16)
 
 
 def draw_legend(

@@ -38,9 +38,9 @@ def of_rare_names(data: DatasetInfo) -> Iterator[Anomaly]:
     counts = dict(zip(data.class_names, data.splits["train"].label_histogram))
     most = max(counts.values(), default=0)
     frequent = [name for name, count in counts.items() if count > _RARE * most]
-    for name in counts.keys() - frequent:
-        # Names that differ in a number are two classes.
-        letters = {_letters(other): other for other in frequent if len(other) >= _SHORTEST}
+    # Names that differ in a number are two classes.
+    letters = {_letters(other): other for other in frequent if len(other) >= _SHORTEST}
+    for name in (name for name, count in counts.items() if count <= _RARE * most):
         for found in difflib.get_close_matches(_letters(name), letters, 1, _NEAR):
             other = letters[found]
             if found != _letters(name) and counts[name] <= _RARE * counts[other]:

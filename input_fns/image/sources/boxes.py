@@ -15,6 +15,7 @@ import numpy as np
 from common.constants import CLIPPED
 from common.names import counted
 from input_fns.image.annotated_kind import Annotations, AnnotationsSplit
+from input_fns.image.sources.decoded_images import TRANSPOSED
 
 # Thinner boxes have no pixel, and the logarithm of their size would dominate a loss.
 MIN_SIDE = 0.1
@@ -23,7 +24,7 @@ SWAPPED, NO_AREA = "with swapped corners", "without a valid area"
 NOT_FINITE, EMPTY, OUTSIDE = "not finite", "of zero width or height", "outside of the image"
 TURNED = "turned by EXIF orientation"
 # EXIF orientations that transpose an image, then mirror it horizontally or vertically.
-_TRANSPOSED, _MIRRORED, _FLIPPED = (5, 6, 7, 8), (2, 3, 6, 7), (3, 4, 7, 8)
+_MIRRORED, _FLIPPED = (2, 3, 6, 7), (3, 4, 7, 8)
 
 
 @dataclasses.dataclass
@@ -175,7 +176,7 @@ def turned(corners: np.ndarray, size: tuple[int, int], orientation: int) -> np.n
       orientation: 1 to 8.
     """
     (height, width), (y0, x0, y1, x1) = size, np.split(corners, 4, axis=1)
-    if orientation in _TRANSPOSED:
+    if orientation in TRANSPOSED:
         (height, width), (y0, x0, y1, x1) = (width, height), (x0, y0, x1, y1)
     if orientation in _MIRRORED:
         x0, x1 = width - x1, width - x0
@@ -186,7 +187,7 @@ def turned(corners: np.ndarray, size: tuple[int, int], orientation: int) -> np.n
 
 def turned_mask(mask: np.ndarray, orientation: int) -> np.ndarray:
     """Returns a mask `[height, width]` of a stored image, with its EXIF orientation applied."""
-    mask = mask.T if orientation in _TRANSPOSED else mask
+    mask = mask.T if orientation in TRANSPOSED else mask
     mask = mask[:, ::-1] if orientation in _MIRRORED else mask
     return mask[::-1] if orientation in _FLIPPED else mask
 
@@ -206,7 +207,7 @@ def must_turn(declared: tuple[int, int], upright: tuple[int, int], orientation: 
     # does not tell: of a square image, or of one turned by 180 degrees.
     if declared in ((0, 0), upright):
         return False
-    if orientation in _TRANSPOSED and declared == upright[::-1]:
+    if orientation in TRANSPOSED and declared == upright[::-1]:
         return True
     raise ValueError(
         f"it has {upright[1]} x {upright[0]} pixels (width x height), and its annotations are of "

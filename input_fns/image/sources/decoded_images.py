@@ -52,6 +52,7 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
+TRANSPOSED = (5, 6, 7, 8)  # those that exchange height and width
 _STARTS = {b"II*\0": "TIFF", b"MM\0*": "TIFF", b"II+\0": "BigTIFF", b"MM\0+": "BigTIFF"}
 _JPEG_QUALITY = 95
 # Limits: a small or sparse file may have any number of pixels and bytes.
@@ -212,7 +213,7 @@ def upright_size(name: str) -> tuple[int, int]:
             warnings.simplefilter("ignore")
             with _open(data) as image:
                 if image.format in ("JPEG", "MPO"):
-                    is_transposed = image.getexif().get(_ORIENTATION, 1) in (5, 6, 7, 8)
+                    is_transposed = image.getexif().get(_ORIENTATION, 1) in TRANSPOSED
                     return image.size if is_transposed else (image.height, image.width)
         found = read(data, None, 3, (0, 1))
     except Exception:  # Pillow's decoders raise many types of errors.

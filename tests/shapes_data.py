@@ -236,6 +236,12 @@ def yolo(drawing: Drawing, polygons=False) -> str:
     return "\n".join([*lines, ""])
 
 
+def stored(row, name: str) -> np.ndarray:
+    """Returns a feature of a converted row as an array."""
+    feature = row.features[name]
+    return np.frombuffer(row.values[name], feature.dtype).reshape(feature.shape)
+
+
 def write_masks(folder: pathlib.Path, splits: dict[str, int], **options) -> None:
     """Writes `images/SPLIT/*.png`, `masks/SPLIT/*.png` and `classes.txt`.
 

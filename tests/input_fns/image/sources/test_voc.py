@@ -15,6 +15,7 @@ from input_fns import DataError
 from input_fns.image.sources import boxes, voc_xml
 from tests import shapes_data
 from tests.marks import slow
+from tests.shapes_data import stored
 
 SMALL = {"size": (20, 24), "side": (5, 9)}
 BCCD = pathlib.Path(__file__).parents[5] / "shared" / "data" / "bccd" / "bccd.tar.xz"
@@ -37,12 +38,6 @@ def read_boxes(read_detection, shapes):
     return functools.partial(read_detection, "voc", source=shapes)
 
 
-def labels(row, name):
-    return np.frombuffer(row.values[name], row.features[name].dtype).reshape(
-        row.features[name].shape
-    )
-
-
 def add_object(shapes, box, name="circle", difficult=0):
     """Adds an object to the first image."""
     path = sorted((shapes / "Annotations").iterdir())[0]
@@ -58,24 +53,24 @@ def test_corners_become_continuous_and_classes_are_sorted(read_boxes):
     for row in rows:
         drawing = drawn[int(os.path.basename(row.name)[:-4])]
         count = len(drawing.boxes)
-        np.testing.assert_array_equal(labels(row, "boxes")[:count], drawing.boxes)
-        np.testing.assert_array_equal(labels(row, "classes")[:count], drawing.classes)
+        np.testing.assert_array_equal(stored(row, "boxes")[:count], drawing.boxes)
+        np.testing.assert_array_equal(stored(row, "classes")[:count], drawing.classes)
     assert not notes.corrected
 
 
 def test_ids_of_images_are_unique(read_boxes):
     raw, _, _ = read_boxes()
-    ids = [int(labels(row, "image_id")) for split in raw.splits.values() for row in split]
+    ids = [int(stored(row, "image_id")) for split in raw.splits.values() for row in split]
     assert sorted(ids) == list(range(1, 10))
 
 
 def test_continuous_corners_start_at_0(read_boxes):
     _, rows, _ = read_boxes(box_origin=0)
-    shifted = {row.name: labels(row, "boxes") for row in rows}
+    shifted = {row.name: stored(row, "boxes") for row in rows}
     _, rows, _ = read_boxes()
     for row in rows:
-        is_box = labels(row, "classes") >= 0
-        difference = (shifted[row.name] - labels(row, "boxes"))[is_box]
+        is_box = stored(row, "classes") >= 0
+        difference = (shifted[row.name] - stored(row, "boxes"))[is_box]
         assert (difference == [1, 1, 0, 0]).all()
 
 
@@ -102,7 +97,7 @@ def test_an_invalid_box_is_corrected_or_left_out_and_counted(
 def test_difficult_objects_are_not_trained_on(read_boxes, shapes):
     add_object(shapes, (1, 1, 9, 9), difficult=1)
     _, rows, _ = read_boxes()
-    assert sum(labels(row, "is_crowd").sum() for row in rows) == 1
+    assert sum(stored(row, "is_crowd").sum() for row in rows) == 1
 
 
 def test_an_object_of_another_class_is_counted(read_boxes, shapes):

@@ -11,6 +11,7 @@ from PIL import Image
 from input_fns import DataError
 from input_fns.image.sources import boxes
 from tests import shapes_data
+from tests.shapes_data import stored
 
 SMALL = {"size": (20, 24), "side": (5, 9)}
 NAMES = "circle\nsquare\n"
@@ -29,19 +30,13 @@ def read_yolo(read_detection, shapes):
     return functools.partial(read_detection, "yolo", source=shapes)
 
 
-def labels(row, name):
-    return np.frombuffer(row.values[name], row.features[name].dtype).reshape(
-        row.features[name].shape
-    )
-
-
 def first_text(shapes):
     return sorted((shapes / "labels" / "train").iterdir())[0]
 
 
 def first_box(rows):
     """Returns the first box of the image of `first_text`; rows are shuffled."""
-    return labels(min(rows, key=lambda row: row.name), "boxes")[0]
+    return stored(min(rows, key=lambda row: row.name), "boxes")[0]
 
 
 def images_of(raw):
@@ -62,7 +57,7 @@ def test_boxes_are_those_of_coco(read_yolo, read_detection, tmp_path):
     _, expected, _ = read_detection("coco", source=tmp_path / "coco")
     for row, other in zip(rows, expected):
         for name in ("boxes", "classes", "is_crowd"):
-            np.testing.assert_allclose(labels(row, name), labels(other, name), atol=1e-4)
+            np.testing.assert_allclose(stored(row, name), stored(other, name), atol=1e-4)
 
 
 @pytest.mark.parametrize("task", ["instance_segmentation", "segmentation"])
@@ -209,7 +204,7 @@ def test_class_names_choose_classes(read_yolo):
     raw, rows, notes = read_yolo(class_names=("square",))
     assert raw.properties == {"category_ids": [1]}
     drawn = shapes_data.drawings("train", 6, **SMALL).values()
-    assert sum((labels(row, "classes") == 0).sum() for row in rows) == sum(
+    assert sum((stored(row, "classes") == 0).sum() for row in rows) == sum(
         (drawing.classes == 1).sum() for drawing in drawn
     )
     assert list(notes.left_out) == ["of a class that is not in --class_names"]

@@ -2,7 +2,8 @@
 
     python -m benchmarks.tpu_peers [--steps=resnet,transformer] [--topologies=v2-8,v3-8]
         [--flax_python=flax/bin/python] [--official_python=official/bin/python]
-        [--tpu_checkout=DIR] [--flax_checkout=DIR] [--bert_checkout=DIR] [--parts] [--largest]
+        [--tpu_checkout=DIR] [--flax_checkout=DIR] [--bert_checkout=DIR]
+        [--connorjl_checkout=DIR] [--parts] [--largest]
 
 One core's training step (`tpu_programs`), in bfloat16 unless a precision is named. A program whose
 Python or checkout is not given is left out; `peers/official_step` and `peers/flax_resnet` say how:
@@ -21,7 +22,9 @@ Python or checkout is not given is left out; `peers/official_step` and `peers/fl
                  google-research/bert and tf-models-official; 15 % of the tokens are predicted
     bert_512     the same with 8 rows of 512 tokens
     gpt2         GPT-2 of 124 million parameters, `FlaxGPT2LMHeadModel` with the step of
-                 `run_clm_flax.py`, 8 rows of 1,024 tokens, AdamW
+                 `run_clm_flax.py` and the model_fn of ConnorJL/GPT2, 8 rows of 1,024 tokens, AdamW
+    gpt2_medium, gpt2_large, gpt2_xl  355, 774 and 1,558 million parameters, recompute=true and
+                 logits_positions=128; XL with Adafactor. Only ours.
     retinanet    configs/coco_retinanet_r50_v3-8.cfg and the same network of tf-models-official, 8
                  images of 640x640. Our step assigns boxes to anchors, tf-models-official does it on
                  the host and has no gradient clipping.

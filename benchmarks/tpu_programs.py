@@ -17,6 +17,7 @@ flags.DEFINE_string("flax_python", "", "Python with Flax (peers/flax_resnet.py).
 flags.DEFINE_string("flax_checkout", "", "Checkout of google/flax.")
 flags.DEFINE_string("tpu_checkout", "", "Checkout of tensorflow/tpu.")
 flags.DEFINE_string("bert_checkout", "", "Checkout of google-research/bert.")
+flags.DEFINE_string("connorjl_checkout", "", "Checkout of ConnorJL/GPT2.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,6 +119,21 @@ def _bert(length):
     }
 
 
+def _gpt2(size, *params):
+    """Returns a step of a GPT-2 with rows of 1,024 tokens."""
+    params = ",".join((f"size={size}", *params))
+    return Ours(
+        (
+            "--model=gpt",
+            "--precision=bfloat16",
+            "--synthetic_task=language_model",
+            "--synthetic_text=1024x50257",
+            "--train_steps=1000000",
+            f"--params={params}",
+        )
+    )
+
+
 def _efficientnet(size, image_size):
     """Returns the programs of an EfficientNet."""
     return {
@@ -140,6 +156,8 @@ _RESNET = (
     "--synthetic_classes=1000",
     "--params=label_smoothing=0",
 )
+_ADAMW = ("optimizer=adamw", "weight_decay=0.01")
+_LESS_MEMORY = ("recompute=true", "logits_positions=128")
 STEPS = {
     "resnet": Step(
         128,
@@ -172,19 +190,14 @@ STEPS = {
     "gpt2": Step(
         8,
         {
-            "ours": Ours(
-                (
-                    "--model=gpt",
-                    "--precision=bfloat16",
-                    "--synthetic_task=language_model",
-                    "--synthetic_text=1024x50257",
-                    "--train_steps=1000000",
-                    "--params=size=small,optimizer=adamw,weight_decay=0.01",
-                )
-            ),
+            "ours": _gpt2("small", *_ADAMW),
             "transformers in Flax": Peer("flax_gpt2", ("1024",), "{flax_python}"),
+            "ConnorJL/GPT2": Peer("connorjl_gpt2", ("{slice}", "{connorjl_checkout}", "1024")),
         },
     ),
+    "gpt2_medium": Step(4, {"ours": _gpt2("medium", *_ADAMW, *_LESS_MEMORY)}),
+    "gpt2_large": Step(2, {"ours": _gpt2("large", *_ADAMW, *_LESS_MEMORY)}),
+    "gpt2_xl": Step(1, {"ours": _gpt2("xl", "optimizer=adafactor", *_LESS_MEMORY)}),
     "retinanet": Step(
         8,
         {

@@ -169,6 +169,26 @@ def test_every_recipe_has_random_data(recipe):
     assert recipe_memory.data_flags(recipe)[0] == "--dataset=synthetic"
 
 
+@pytest.mark.parametrize("beam_size", [1, 2])
+def test_generation_counts_each_token_of_a_row(check_with, beam_size):
+    _, report = check_with(
+        "--model=gpt",
+        f"--params=size=nano,num_layers=1,max_positions=7,beam_size={beam_size}",
+        "--dataset=synthetic",
+        "--synthetic_task=language_model",
+        "--synthetic_text=7x13",
+        "--eval_split=test",
+        "--train_steps=10",
+        "--train_batch_size=8",
+        "--eval_batch_size=8",
+        "--predict_batch_size=8",
+        "--tpu_topology=v3-8",
+        "--check_compiler=off",
+    )
+    not_counted = report["modes"]["predict"]["sizes"]["not_counted"]
+    assert not any("all but one iteration" in reason for reason in not_counted)
+
+
 def test_pjrt_devices_are_checked_like_cores(check):
     """A v5p-8 is named for its 8 TensorCores, and has 4 devices."""
     sizes = [f"--{mode}_batch_size=64" for mode in ("train", "eval", "predict")]

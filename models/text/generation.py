@@ -117,8 +117,14 @@ def generate(step, caches, log_probs, features, params):
     is_prompt = tf.range(size) < length[:, tf.newaxis]
     tokens = tf.where(is_prompt, features["prompt"], params["end_of_text"])
     state = tokens, length, log_probs, length >= limit, _seen(tokens, is_prompt, params), caches
+    # The bound does not end the loop earlier; with it the cost of a step has an upper bound, too.
     found = tf.compat.v1.while_loop(
-        is_unfinished, body, state, parallel_iterations=1, back_prop=False
+        is_unfinished,
+        body,
+        state,
+        parallel_iterations=1,
+        back_prop=False,
+        maximum_iterations=min(params["max_new_tokens"] or size, size),
     )
     return {"tokens": found[0], "length": found[1], "log_probs": found[2]}
 

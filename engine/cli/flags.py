@@ -209,7 +209,7 @@ flags.DEFINE_string(
 flags.DEFINE_string(
     "input",
     "",
-    "For predict, instead of eval_split: an image or WAV file, a folder of them, or a text file "
+    "For predict, instead of eval_split: an image or recording, a folder of them, or a text file "
     "with one sentence or text per line.",
 )
 flags.DEFINE_string(

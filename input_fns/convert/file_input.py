@@ -167,7 +167,7 @@ def _pixel_range(data):
 
 
 class AudioInput(FileInput):
-    """WAV files, resampled to the sampling rate of the data set."""
+    """Recordings, resampled to the sampling rate of the data set."""
 
     kind = "audio"
     extensions = recordings.EXTENSIONS

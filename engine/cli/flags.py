@@ -94,15 +94,15 @@ flags.DEFINE(
 flags.DEFINE_string(
     "augment",
     "",
-    "Augmentation of training images, applied on the host from left to right, such as "
-    "'crop:4 flip'. docs/data_images.md lists all operations.",
+    "Augmentation of training images or recordings, applied on the host from left to right, such "
+    "as 'crop:4 flip'. docs/data_images.md and docs/speech.md list all operations.",
 )
 flags.DEFINE_string(
     "oversample",
     "",
     "Trains on classes in proportion to COUNT**EXPONENT, COUNT the examples of a class: 'balanced' "
-    "(exponent 0), 'sqrt' (0.5), or an exponent in [0, 1). Needs the split in memory. An epoch has "
-    "as many examples as without it.",
+    "(exponent 0), 'sqrt' (0.5), or an exponent in [0, 1). An epoch has as many examples as "
+    "without it.",
 )
 flags.DEFINE_float(
     "center_crop",
@@ -209,8 +209,8 @@ flags.DEFINE_string(
 flags.DEFINE_string(
     "input",
     "",
-    "For predict, instead of eval_split: an image or recording, a folder of them, or a text file "
-    "with one sentence or text per line.",
+    "For predict, instead of eval_split: an image or recording, a folder of them, a text file with "
+    "one sentence, text or prompt per line, or requests for images of a GAN as JSON lines.",
 )
 flags.DEFINE_string(
     "predict_output",

@@ -103,9 +103,9 @@ class Options:
     )
     subwords: str = _flag("SentencePiece model type.", "unigram", one_of=SUBWORDS)
     max_length: int = _flag(
-        "Tokens per row; 384 for squad, which has windows of longer texts. Other texts for BERT "
-        "are truncated. Longer sentences of parallel_text are skipped in 'train' and in splits "
-        "held out of it; in other splits they are an error.",
+        "Tokens per row; 384 for squad, which has windows of longer texts, 1024 for lm_text. Other "
+        "texts for BERT are truncated. Longer sentences of parallel_text are skipped in 'train' "
+        "and in splits held out of it; in other splits they are an error.",
         128,
         bounds=(8, 2**16),
     )

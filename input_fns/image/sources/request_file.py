@@ -42,7 +42,7 @@ def _rows(line, pipeline):
     """Returns (first seed, second seed, fraction, class) for each image of a line.
 
     Raises:
-      ValueError, TypeError: the line is no request.
+      ValueError, TypeError: the line is not a request.
     """
     request = json.loads(line)
     known = {"seed", "steps", *(["class"] if pipeline.has_classes else [])}

@@ -24,6 +24,7 @@ import dataclasses
 import importlib
 import os
 import pickle
+import signal
 import sys
 import tempfile
 import types
@@ -139,6 +140,7 @@ def train(flagfile: str | None = None, **flags: Any) -> Trained:
       UsageError, DataError, ModelError, TPUError: invalid input, before anything is written.
       RunError: the training cannot continue; the message says why and what was saved.
       KeyboardInterrupt: it was interrupted, and has saved; the same call resumes.
+      SystemExit: the same after SIGTERM or SIGHUP, to end this process.
     """
     mode = flags.pop("mode", "train_and_eval")
     if mode not in ("train", "train_and_eval"):
@@ -333,8 +335,10 @@ def _errors():
     try:
         yield
     except SystemExit as end:
-        if end.code == 130:
+        if end.code == 128 + signal.SIGINT:
             raise Interrupted("stopped; the same call resumes") from end
+        if end.code in (128 + signal.SIGTERM, 128 + signal.SIGHUP):
+            raise  # whoever sent it waits for the end of this process
         raise RunError(f"the run ended with status {end.code}") from end
     except (UsageError, RunError):
         raise

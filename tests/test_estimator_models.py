@@ -160,11 +160,12 @@ def test_an_unknown_recipe_is_named():
     [
         (SystemExit(130), KeyboardInterrupt, "the same call resumes"),
         (KeyboardInterrupt(), KeyboardInterrupt, "before its end"),
-        (SystemExit(143), RunError, "ended with status 143"),
+        (SystemExit(143), SystemExit, "143"),
+        (SystemExit(3), RunError, "ended with status 3"),
         (OSError(28, "No space left on device", "runs/x"), RunError, "No space left on device"),
         (KeyError("a fault"), KeyError, "a fault"),
     ],
-    ids=["Ctrl-C", "second Ctrl-C", "SIGTERM", "disk", "fault"],
+    ids=["Ctrl-C", "second Ctrl-C", "SIGTERM", "other status", "disk", "fault"],
 )
 def test_the_end_of_a_run_is_an_exception(raised, error, message):
     with pytest.raises(error, match=message), em._errors():

@@ -3,15 +3,13 @@
 python -m tools.augmentation_sheet DATA_DIR SHEET.jpg ["WORDS" ...]
 """
 
-import os
 import sys
 
 from engine.cli import startup
 
 if __name__ == "__main__":
+    startup.hide_logs()
     startup.check(startup.check_environment)
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 import tensorflow as tf
@@ -31,6 +29,8 @@ ROWS = (
     "crop:12",
     "shift:0.2",
     "rotate:20",
+    "shear:20",
+    "scale:0.3",
     "jitter:0.4",
     "erase:1",
     "randaugment:2:7",

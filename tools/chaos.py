@@ -29,14 +29,12 @@ import time
 from engine.cli import startup
 
 if __name__ == "__main__":
+    startup.hide_logs()
     startup.check(startup.check_environment)
-
-from absl import app, flags
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 import tensorflow as tf
+from absl import app, flags
 
 from engine.checkpoints import verify
 from engine.checkpoints.checkpoint_files import newest_step

@@ -16,9 +16,8 @@ import tempfile
 from engine.cli import startup
 
 if __name__ == "__main__":
+    startup.hide_logs()
     startup.check(startup.check_environment)
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 

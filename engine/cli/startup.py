@@ -93,12 +93,17 @@ def started_now():
 
 def set_environment() -> None:
     """Sets the environment of TensorFlow, before its import: log level, kernels, gs:// blocks."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # errors are raised as exceptions, too
+    hide_logs()
     # Blocks of gs://. The default of 64 MB can be more than the share of a host.
     os.environ.setdefault("GCS_READ_CACHE_BLOCK_SIZE_MB", "4")
+    cpu_kernels.prefer_onednn()
+
+
+def hide_logs() -> None:
+    """Hides what TensorFlow and what it imports print, before its import."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # errors are raised as exceptions, too
     # Google's API client warns about older Python versions.
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"google\.")
-    cpu_kernels.prefer_onednn()
 
 
 def define_flags(*modules: str):

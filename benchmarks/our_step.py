@@ -1,6 +1,6 @@
 """Writes the HLO of a step of run_tpu.py for one core, unoptimized.
 
-    python -m benchmarks.our_step HLO_FILE SLICE train|eval FLAGS
+    python -m benchmarks.our_step HLO_FILE SLICE train|eval|infer FLAGS
 
 FLAGS are those of run_tpu.py; the data are random.
 """
@@ -28,8 +28,12 @@ def main(path, slice_name, mode, *arguments):
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver("local")
     estimator = run_tpu.build_estimator(settings, state, connection.Connection(found, resolver))
     input_fns = run_tpu.build_input_fns(settings)
-    input_fn = input_fns.train(0) if mode == "train" else input_fns.evaluate("test")
-    hlo_table.lower(path, estimator, input_fn, mode, found)
+    of_mode = {
+        "train": lambda: input_fns.train(0),
+        "eval": lambda: input_fns.evaluate("test"),
+        "infer": lambda: input_fns.predict,
+    }
+    hlo_table.lower(path, estimator, of_mode[mode](), mode, found)
 
 
 if __name__ == "__main__":

@@ -100,7 +100,7 @@ class Executions:
             return None
         low, high, is_inclusive = _COMPARISONS[op.type](*op.inputs)
         for counter, limit, sign in ((low, high, 1), (high, low, -1)):
-            induction, end = self._induction(counter), self._value(limit)
+            induction, end = self._induction(counter), self.value(limit)
             if induction is None or end is None or np.size(end) != 1:
                 continue
             start, step = induction
@@ -124,7 +124,7 @@ class Executions:
         first, second = update.inputs
         if update.type != "Sub" and self._is_merge(second, merge.op):
             first, second = second, first
-        start, step = self._value(start), self._value(second)
+        start, step = self.value(start), self.value(second)
         if not self._is_merge(first, merge.op) or start is None or step is None:
             return None
         if np.size(start) != 1 or np.size(step) != 1:
@@ -137,8 +137,8 @@ class Executions:
 
     # ---- Static values ----
 
-    def _value(self, value):
-        """Returns the static value of a tensor as an array; None if unknown."""
+    def value(self, value) -> np.ndarray | None:
+        """Returns the static value of a tensor of the program; None if unknown."""
         key = (value.op, value.value_index)
         if key not in self._known:
             self._known[key] = None  # for what depends on itself
@@ -154,14 +154,14 @@ class Executions:
         if op.type in ("Shape", "Size", "Rank"):
             return _shape_value(op)
         if op.type in _PASSING_OPS or (op.type == "Switch" and op.inputs):
-            return self._value(op.inputs[0])
+            return self.value(op.inputs[0])
         if op.type == "Merge":
             return self._invariant(op)
         if op.type == "Exit":
             return self._final(op)
         if op.type == "TensorArraySizeV3":
             array = _through(op.inputs[0], ("Identity", "Enter", "Switch", "Merge", "Exit"))
-            return self._value(array.op.inputs[0]) if array.op.type == "TensorArrayV3" else None
+            return self.value(array.op.inputs[0]) if array.op.type == "TensorArrayV3" else None
         if op.type == "StridedSlice":
             return self._slice(op)
         if op.type == "StackPopV2":
@@ -173,7 +173,7 @@ class Executions:
             getattr(t.dtype, "is_numpy_compatible", 1) for t in op.inputs
         ):
             return None
-        values = [self._value(tensor) for tensor in op.inputs]
+        values = [self.value(tensor) for tensor in op.inputs]
         if any(v is None for v in values):
             return None
         try:
@@ -183,12 +183,12 @@ class Executions:
 
     def _common(self, pushes):
         """Returns the value that all these operations store; None if it is not the same."""
-        values = [self._value(push.inputs[1]) for push in pushes]
+        values = [self.value(push.inputs[1]) for push in pushes]
         is_same = values and all(v is not None and np.array_equal(v, values[0]) for v in values)
         return values[0] if is_same else None
 
     def _slice(self, op):
-        values = [self._value(tensor) for tensor in op.inputs]
+        values = [self.value(tensor) for tensor in op.inputs]
         masks = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
         begin, end, ellipsis, new_axis, shrink = (op.get_attr(name) for name in masks)
         if any(v is None for v in values) or ellipsis or new_axis or len(values[1]) != 1:
@@ -205,7 +205,7 @@ class Executions:
         if len(merge.inputs) != 2 or merge.inputs[1].op.type != "NextIteration":
             return None
         following = merge.inputs[1].op.inputs[0]
-        return self._value(merge.inputs[0]) if self._is_merge(following, merge) else None
+        return self.value(merge.inputs[0]) if self._is_merge(following, merge) else None
 
     def _final(self, op):
         """Returns the value of a variable of a loop after the loop."""

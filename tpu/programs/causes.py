@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tpu.check import lint
+from tpu.check.executions import Executions
 from tpu.check.step import Step
 from tpu.findings import user_line
 from tpu.graph import gradients
@@ -86,15 +87,17 @@ class _Statistics:
     def __init__(self, program, batch_size):
         self._batch_size = batch_size
         step = Step(program, tf.estimator.ModeKeys.TRAIN, batch_size)
+        self._value = Executions(step.program).value
+        operations = step.program.operations
         updates = [op for op in step.updates if step.runs(op)]
         # The gradient of the last operations reads their inputs only, so add the loss itself.
-        losses = [program.operations.get(name.split(":")[0]) for name in program.results]
+        losses = [operations.get(name.split(":")[0]) for name in program.results]
         needed = ancestors([*updates, *losses], value_parents)
         backward = [op for op in needed.values() if gradients.is_gradient(op)]
         after = ancestors(backward, readers_of)  # the optimizer, too
         forward = [op for name, op in needed.items() if name not in after]
         self._forward = sorted(forward, key=lambda op: op._id)
-        infeed = [op for op in program.operations.values() if op.type == "InfeedDequeueTuple"]
+        infeed = [op for op in operations.values() if op.type == "InfeedDequeueTuple"]
         self._on_batch = ancestors(infeed, _readers_on_core)
         self._found = {}
 
@@ -156,7 +159,7 @@ class _Statistics:
             return self._is_statistic(op.inputs[1])
         is_inverse = op.type in _INVERSES or (op.type == "Rsqrt" and not op.inputs[0].shape.rank)
         if op.type == "Pow":
-            exponent = tf.get_static_value(op.inputs[1])
+            exponent = self._value(op.inputs[1])
             is_inverse = exponent is not None and bool((exponent < 0).all())
         return is_inverse and self._is_statistic(op.inputs[0])
 
@@ -204,7 +207,7 @@ class _Statistics:
         return bool(of_batch) and all(map(self._is_statistic, of_batch))
 
     def _reduces_batch(self, op):
-        axes, shape = tf.get_static_value(op.inputs[1]), op.inputs[0].shape
+        axes, shape = self._value(op.inputs[1]), op.inputs[0].shape
         if axes is None or not shape.rank:
             return False
         axes = {int(axis) % shape.rank for axis in np.ravel(axes)}

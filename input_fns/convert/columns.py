@@ -14,6 +14,9 @@ from input_fns.convert.source import chosen
 from input_fns.convert.tables import Table, listed
 
 _LONGEST_LABEL = 1000  # characters
+# More classes of whole numbers with fewer labels each are rather numbers.
+_MOST_CLASSES, _FEWEST_LABELS = 20, 2
+_NUMBER = re.compile(r"[+-]?([0-9]{1,300}\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,2})?")
 _ONE, _ZERO = {"true", "1"}, {"false", "0"}
 # Between labels of a cell, and how --label_separator names them.
 _SEPARATORS = {" ": "space", "\t": "tab", ",": "','", ";": "';'", "|": "'|'"}
@@ -145,13 +148,31 @@ def class_names(labels: Sequence[str], places: Sequence[str], where: str) -> tup
     return tuple(found)
 
 
-def note_lists(class_names: Sequence[str], where: str) -> None:
-    """Prints that a class, such as "rust scab", is a list of others: several labels in a column.
+def note_other_tasks(class_names: Sequence[str], num_labels: int, where: str) -> None:
+    """Prints that the classes of a column look like the target of another task.
+
+    A class such as "rust scab" is a list of others: several labels. Classes such as "3.37" are
+    numbers to regress, and so are whole numbers that hardly repeat, such as prices.
 
     Args:
       class_names: those of a column.
+      num_labels: number of rows with a label.
       where: place of the column.
     """
+    _note_lists(class_names, where)
+    if not all(map(_NUMBER.fullmatch, class_names)):
+        return
+    fractions = [name for name in class_names if float(name) % 1]
+    count = len(class_names)
+    are_repeated = count <= _MOST_CLASSES or num_labels >= _FEWEST_LABELS * count
+    if fractions or not are_repeated:
+        files.note(
+            f"{where}: {count} classes, all of them numbers, such as "
+            f"'{(fractions or class_names)[0]}'. To predict the number, use --task=regression"
+        )
+
+
+def _note_lists(class_names, where):
     known = set(class_names)
     for separator, flag in _SEPARATORS.items():
         lists = [

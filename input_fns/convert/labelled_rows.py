@@ -173,7 +173,7 @@ def _classes(options, rows, values, to_predict):
         (column,) = values
         where = f"{rows.path}, column '{column}'"
         class_names = columns.class_names(texts, rows.where, where)
-        columns.note_lists(class_names, where)
+        columns.note_other_tasks(class_names, sum(map(bool, texts)), where)
     return class_names, texts
 
 

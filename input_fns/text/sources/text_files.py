@@ -258,7 +258,9 @@ def to_dataset(
     }
     if task == CLASSIFICATION and not class_names:
         class_names = (
-            _class_names(labelled) if labelled else _known(options, tables_of, "class_names")
+            _class_names(options, labelled)
+            if labelled
+            else _known(options, tables_of, "class_names")
         )
     splits = {}
     for name, table in tables_of.items():
@@ -362,12 +364,13 @@ def _known(options, tables_of, attribute):
     return found
 
 
-def _class_names(labelled):
+def _class_names(options, labelled):
     """Returns the labels of "train", sorted as numbers if all are."""
     split = "train" if "train" in labelled else next(iter(labelled))
     table = labelled[split]
     found = columns.class_names(table.labels, table.places, f"split '{split}'")
-    columns.note_lists(found, f"split '{split}'")
+    where = f"split '{split}', column '{', '.join(options.label_columns)}'"
+    columns.note_other_tasks(found, sum(map(bool, table.labels)), where)
     if len(found) == 1 and all(table.labels):
         raise DataError(
             f"all texts of '{split}' have the label '{found[0][:60]}': a classifier needs two "

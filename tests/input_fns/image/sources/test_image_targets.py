@@ -71,6 +71,15 @@ def test_lists_that_are_read_as_classes_are_told(separator, flag, table):
     assert line.endswith(f"--task=multilabel --label_separator={flag}")
 
 
+def test_numbers_that_are_read_as_classes_are_told(table):
+    rows = ("f", "size"), ("0", "2"), ("1", "0.25"), ("2", "10")
+    lines = []
+    assert convert.read(table(*rows), lines.append).class_names == ("0.25", "2", "10")
+    (line,) = lines
+    assert "column 'size': 3 classes, all of them numbers, such as '0.25'. To predict" in line
+    assert line.endswith("--task=regression")
+
+
 def test_class_names_order_the_labels_of_lists(table):
     rows = ("f", "ills"), ("0", "scab;rust"), ("1", "rust")
     options = {"task": "multilabel", "label_separator": ";", "class_names": ("scab", "rust")}

@@ -237,6 +237,32 @@ def test_classes_that_are_numbers_are_in_their_order(folder):
     assert read(folder)[0].class_names == ("2.5", "9", "10")
 
 
+def test_numbers_that_are_read_as_classes_are_told(folder):
+    (folder / "train.csv").write_text("text,stars\ngood,3.37\nbad,-1\nfilm,2e-1\ndog,4\n")
+    raw, lines = read(folder, label_columns=("stars",))
+    assert len(raw.class_names) == 4
+    assert (
+        "split 'train', column 'stars': 4 classes, all of them numbers, such as '2e-1'. To predict "
+        "the number, use --task=regression"
+    ) in lines
+    _, lines = read(folder, label_columns=("stars",), class_names=("-1", "2e-1", "3.37", "4"))
+    assert "--task" not in " ".join(lines)
+
+
+@pytest.mark.parametrize("number", [int, float, "level {}".format])
+def test_names_of_classes_may_be_whole_numbers(folder, number):
+    rows = "".join(f"dog {i},{number(i % 23)}\n" for i in range(46))
+    (folder / "train.csv").write_text("text,label\n" + rows)
+    assert "--task" not in " ".join(read(folder)[1])
+
+
+def test_whole_numbers_that_hardly_repeat_are_told(folder):
+    rows = "".join(f"dog {i},{100 * i}\n" for i in range(23))
+    (folder / "train.csv").write_text("text,price\n" + rows)
+    _, lines = read(folder, label_columns=("price",))
+    assert "column 'price': 23 classes, all of them numbers, such as '0'" in " ".join(lines)
+
+
 def test_a_column_may_name_the_splits(folder):
     rows = "good\tg\ttrain\nbad\tb\tTrain \nfilm\tg\tdev\n"
     (folder / "all.tsv").write_text("text\tlabel\tpart\n" + rows)

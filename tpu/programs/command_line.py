@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import os
 import sys
 import tempfile
@@ -36,6 +37,9 @@ def main(argv=None) -> int:
         from tpu.vm import command_line
 
         return command_line.main(argv[1:], "tpu-estimator vm")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # errors are raised as exceptions, too
+    # Of Google's API client, which TensorFlow imports if it is installed.
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"google\.")
     parser = _parser()
     arguments = parser.parse_args(argv)
     if arguments.command == "check" and arguments.explain:
@@ -57,9 +61,6 @@ def main(argv=None) -> int:
         log(f"error: {problems[0]}")
         return 2
     _check_report_path(parser, arguments)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # errors are raised as exceptions, too
-    # Of Google's API client, which TensorFlow imports if it is installed.
-    warnings.filterwarnings("ignore", category=FutureWarning, module=r"google\.")
     with contextlib.ExitStack() as stack:
         if arguments.tf1:
             from tpu import tf1
@@ -122,7 +123,13 @@ def _parser():
         prog="python -m tpu",
         description="Runs and checks TPUEstimator programs, unmodified, without a TPU.",
     )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    # A flag of the program may be the beginning of an option: none is abbreviated.
+    commands = parser.add_subparsers(
+        dest="command",
+        required=True,
+        metavar="COMMAND",
+        parser_class=functools.partial(argparse.ArgumentParser, allow_abbrev=False),
+    )
     emulate = commands.add_parser(
         "emulate",
         help="run a program on emulated TPU cores",

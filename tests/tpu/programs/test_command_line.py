@@ -38,11 +38,15 @@ def test_invalid_arguments(arguments, message, capsys):
 
 def test_options_after_the_program_are_its_own():
     arguments = command_line._parser().parse_args(
-        ["check", "--topology=v2-8", "-m", "their.module", "--topology=theirs", "--steps", "3"]
+        [
+            *("check", "--topology=v2-8"),
+            *("-m", "their.module", "--topology=theirs", "--steps", "3", "--t=adam", "--comp"),
+        ]
     )
     assert arguments.topology.name == "v2-8"
     assert arguments.is_module
-    assert arguments.program == ["their.module", "--topology=theirs", "--steps", "3"]
+    theirs = ["their.module", "--topology=theirs", "--steps", "3", "--t=adam", "--comp"]
+    assert arguments.program == theirs
 
 
 def test_report_path_does_not_depend_on_the_folder_of_the_program(tmp_path, monkeypatch):

@@ -71,9 +71,10 @@ def explain():
 
 
 def _check_metrics(metrics, metric_fn):
-    """Raises `_MetricError` for the first metric that is not a pair (value, update_op)."""
+    """Raises `_MetricError` for the first metric that is not a (value, update_op) of the host."""
     for name, metric in metrics.items() if isinstance(metrics, dict) else ():
         if isinstance(metric, (tuple, list)) and len(metric) == 2:
+            _check_is_on_host(name, metric, metric_fn)
             continue
         is_tensor = isinstance(metric, tf.Tensor)
         what = f"a tensor of shape {metric.shape}" if is_tensor else _describe(metric)
@@ -84,6 +85,18 @@ def _check_metrics(metrics, metric_fn):
             "(value, update_op), such as tf.compat.v1.metrics.mean(values)",
             where,
         )
+
+
+def _check_is_on_host(name, metric, metric_fn):
+    """Raises `_MetricError` for a metric that model_fn has made, on the TPU."""
+    for part in metric:
+        op = getattr(part, "op", part)
+        if isinstance(op, tf.Operation) and not op.graph.is_fetchable(op):
+            raise _MetricError(
+                f"metric_fn at {line_of(metric_fn)} returns '{name}', which model_fn computes on "
+                "the TPU. Call the function of tf.compat.v1.metrics in metric_fn instead",
+                user_line(op),
+            )
 
 
 @contextlib.contextmanager

@@ -350,6 +350,13 @@ def eval_spec_with(eval_metrics):
             lambda labels: (lambda x: {"one": 1.0}, [labels]),
             "returns the Python float 1.0 as 'one'",
         ),
+        (
+            lambda labels: (
+                (lambda mean: lambda x: {"m": mean})(tf1.metrics.mean(labels)),
+                [labels],
+            ),
+            r"metric_fn at \S*test_check.py:\d+ returns 'm', which model_fn computes on the TPU",
+        ),
     ],
 )
 def test_invalid_eval_metrics_are_a_finding(eval_metrics, words):

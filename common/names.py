@@ -67,6 +67,11 @@ def counted(number: int, singular: str, plural: str = "") -> str:
     return f"{number} {singular if number == 1 else plural or singular + 's'}"
 
 
+def first_of(count: int, noun: str = "row") -> str:
+    """Returns what follows the first of several faults: " (the first of 3 such rows)"; "" for 1."""
+    return f" (the first of {count} such {noun}s)" if count > 1 else ""
+
+
 def repeated(names) -> list[str]:
     """Returns the names that occur more than once, in order of first occurrence."""
     seen: dict[str, int] = {}

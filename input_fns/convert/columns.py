@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from common.names import is_line, missing_label, normalized, one_number, sorted_labels
+from common.names import (
+    first_of,
+    is_line,
+    missing_label,
+    normalized,
+    one_number,
+    sorted_labels,
+)
 from input_fns import DataError
 from input_fns.convert import files, split_names, tables
 from input_fns.convert.options import Options
@@ -188,6 +195,33 @@ def _note_lists(class_names, where):
             )
 
 
+def require_values(
+    noun: str,
+    column: str,
+    values: Sequence[str | None],
+    where: Sequence[str],
+    rows: Iterable[int],
+) -> None:
+    """Checks that each row has a value in a column.
+
+    Args:
+      noun: what the values are, for the error.
+      column: name of the column, for the error.
+      values: values of all rows, without surrounding white space.
+      where: place of each row, for the error.
+      rows: numbers of the rows that need a value.
+
+    Raises:
+      DataError: some have none; the message has the first such row and their number.
+    """
+    empty = [row for row in rows if not values[row]]
+    if empty:
+        raise DataError(
+            f"{where[empty[0]]}: no {noun} in column '{column}'{first_of(len(empty))}. "
+            f"{'Add it, or remove the row' if len(empty) == 1 else 'Add them, or remove the rows'}"
+        )
+
+
 def label_of(where: str, values: Mapping[str, str | None]) -> str:
     """Returns the label of a row.
 
@@ -196,12 +230,10 @@ def label_of(where: str, values: Mapping[str, str | None]) -> str:
       values: values of the label columns: one label, or 0 and 1 for each class.
 
     Raises:
-      DataError: there is no label, or it is invalid.
+      DataError: the label is invalid.
     """
     if len(values) == 1:
-        ((column, label),) = values.items()
-        if not label:
-            raise DataError(f"{where}: no label in column '{column}'")
+        (label,) = values.values()
         if not is_line(label):
             raise DataError(f"{where}: the label {label[:60]!a} has control characters")
         if len(label) > _LONGEST_LABEL:

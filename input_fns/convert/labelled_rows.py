@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from common import folders
-from common.names import normalized, printable
+from common.names import first_of, normalized, printable
 from input_fns import DataError
 from input_fns.convert import columns, files, split_names, tables, target_columns
 from input_fns.convert.class_folders import Found, LabelledFiles
@@ -40,10 +40,9 @@ class _Rows:
 
     def column(self, name: str) -> list[str]:
         """Returns the values of a column, all of which must be there."""
-        for where, value in zip(self.where, self.columns[name]):
-            if not value:
-                raise DataError(f"{where}: no value in column '{name}'. Add it, or remove the row")
-        return self.columns[name]
+        values = self.columns[name]
+        columns.require_values("value", name, values, self.where, range(len(values)))
+        return values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,6 +159,9 @@ def read(options: Options, kind: Kind) -> Found:
 
 def _classes(options, rows, values, to_predict):
     """Returns the class names, and the class of each row, "" to predict it."""
+    labelled = [row for row in range(len(rows.where)) if row not in to_predict]
+    for name, of_column in values.items() if len(values) == 1 else ():
+        columns.require_values("label", name, of_column, rows.where, labelled)
     texts = [
         ""
         if row in to_predict
@@ -291,11 +293,12 @@ def _require_one_split(rows, column, groups, split_of):
 
 def _to_labels(rows, texts, class_names):
     numbers = {name: number for number, name in enumerate(class_names)}
-    for where, text in zip(rows.where, texts):
-        if text and text not in numbers:
-            raise DataError(
-                f"{where}: unknown label '{text}'; the classes are {', '.join(class_names)}"
-            )
+    unknown = [row for row, text in enumerate(texts) if text and text not in numbers]
+    if unknown:
+        raise DataError(
+            f"{rows.where[unknown[0]]}: unknown label '{texts[unknown[0]]}'"
+            f"{first_of(len(unknown))}; the classes are {', '.join(class_names)}"
+        )
     found = set(texts)
     empty = [name for name in class_names if name not in found]
     if empty:

@@ -62,8 +62,10 @@ def read(
         read_value = _zero_or_one if options.task == "multilabel" else _number
         found = np.full([len(where), len(values)], np.nan, np.float32)
         for column, (name, of_column) in enumerate(values.items()):
+            noun = {"multilabel": "0 or 1", "regression": "number"}.get(options.task, "probability")
+            columns.require_values(noun, name, of_column, where, rows)
             for row in rows:
-                found[row, column] = read_value(f"{where[row]}: {name}", of_column[row] or "")
+                found[row, column] = read_value(f"{where[row]}: {name}", of_column[row])
     target = Target(options.task, class_names)
     target.validate(FEATURE)
     for row in rows:

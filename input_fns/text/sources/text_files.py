@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from common import strict_flags
-from common.names import is_line, normalized
+from common.names import first_of, is_line, normalized
 from input_fns import DataError, dataset_info
 from input_fns.convert import columns, table_parts, tables, target_columns
 from input_fns.convert.options import Options
@@ -162,6 +162,8 @@ def _label_advice(options, names):
     others = set(names) - set(map(normalized, filter(None, used)))
     if not others or not options.text_columns or options.label_columns:
         return ""
+    if _of_vocabulary(options, "all_class_names"):  # of the texts of a prediction
+        return ""
     return ". If a column has the labels, name it with --label_columns"
 
 
@@ -196,7 +198,7 @@ def _labelled(table, options, left_out):
         is_one = len(empty) == 1
         raise DataError(
             f"{table.where(empty[0])}: no text in column{'s'[: len(texts) - 1]} {names}"
-            f"{'' if is_one else f' (the first of {len(empty)} such rows)'}. Remove "
+            f"{first_of(len(empty))}. Remove "
             f"{'the row' if is_one else 'them'}, or add text"
             f"{_label_advice(options, table.columns)}"
         )
@@ -387,33 +389,42 @@ def _classes(table, class_names):
     for label, row in first.items():
         place = table.places[row]
         if not label:
+            count = sum(not other for other in table.labels)
             raise DataError(
-                f"{place}: no label. Remove the row, or add its label. Only a file without any "
-                "labels can be prepared for --mode=predict"
+                f"{place}: no label{first_of(count)}. Remove "
+                f"{'the row, or add its label' if count == 1 else 'them, or add their labels'}. "
+                "Only a file without any labels can be prepared for --mode=predict"
             )
         if not is_line(label):
             raise DataError(f"{place}: the label {label[:60]!a} has control characters")
         if label not in numbers:
+            count = sum(bool(other) and other not in numbers for other in table.labels)
             shown = ", ".join([*class_names[:10], *(["..."] if class_names[10:] else [])])
             raise DataError(
-                f"{place}: unknown label '{label[:60]}'; the {len(class_names)} classes are {shown}"
+                f"{place}: unknown label '{label[:60]}'{first_of(count)}; the {len(class_names)} "
+                f"classes are {shown}"
             )
     return np.fromiter(map(numbers.__getitem__, table.labels), np.int64, len(table.labels))
 
 
 def _scores(table):
-    scores = np.zeros(len(table.labels), np.float32)
-    for row, (place, label) in enumerate(zip(table.places, table.labels)):
-        try:
-            score = strict_flags.to_float(label or "")
-        except ValueError:
-            score = math.nan
-        if not abs(score) <= _LARGEST_SCORE:
-            if not label:
-                raise DataError(f"{place}: no score; it must be a number")
-            raise DataError(f"{place}: the score {label[:60]!a} is not a number of float32")
-        scores[row] = score
-    return scores
+    scores = np.array([_score(label) for label in table.labels], np.float64)
+    wrong = np.flatnonzero(~(np.abs(scores) <= _LARGEST_SCORE))  # with NaN
+    if wrong.size:
+        place, label = table.places[wrong[0]], table.labels[wrong[0]]
+        problem = f"the score {label[:60]!a} is not a number of float32" if label else "no score"
+        raise DataError(
+            f"{place}: {problem}{first_of(wrong.size)}. Write a number, or remove "
+            f"{'the row' if wrong.size == 1 else 'them'}"
+        )
+    return scores.astype(np.float32)
+
+
+def _score(label):
+    try:
+        return strict_flags.to_float(label or "")
+    except ValueError:
+        return math.nan
 
 
 def without_rows(table: LabelledTable, reasons: Mapping[int, str]) -> LabelledTable:

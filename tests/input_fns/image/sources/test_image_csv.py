@@ -414,6 +414,13 @@ def test_a_label_that_is_missing_in_a_split_with_labels(read, table):
         read("image_csv", **table(("f", "k", "s"), *rows, split_column="s"))
 
 
+def test_missing_labels_are_counted(read, table):
+    rows = ("cat/00", "cat"), ("dog/00", ""), ("dog/01", "dog"), ("dog/02", " ")
+    message = r"line 3: no label in column 'k' \(the first of 2 such rows\)\. Add them, or remove"
+    with pytest.raises(DataError, match=message):
+        read("image_csv", **table(("f", "k"), *rows))
+
+
 def test_columns_of_a_table_without_a_header_line(read, table):
     raw = read("image_csv", **table(*ROWS[1:], columns=("f", "kind")))
     assert labels_of(raw) == {"cat/00.jpeg": "cat", "dog/03.png": "dog"}

@@ -148,7 +148,7 @@ def test_probabilities_sum_to_1(table):
     ("rows", "options", "message"),
     [
         ([("f", "a", "b"), ("0", "1", "2")], {}, r"line 2: b is '2', and must be 0 or 1"),
-        ([("f", "a", "b"), ("0", "1", "")], {}, r"line 2: b is '', and must be 0 or 1"),
+        ([("f", "a", "b"), ("0", "1", "")], {}, r"line 2: no 0 or 1 in column 'b'"),
         ([("f", "a", "b"), ("0", "1", "0")], {}, "no row has the label b"),
         ([("f", "a"), ("0", "x y")], {}, "one 0/1 column per class, or one column and --label_sep"),
         ([("f", "a"), ("0", "x x")], {"label_separator": " "}, "line 2: the label 'x' is repeated"),

@@ -341,6 +341,8 @@ def test_texts_to_predict_alone_get_the_classes_of_a_data_set(folder, tmp_path):
     new.write_text("text,stars\ngood film,1\n,2\n")
     with pytest.raises(DataError, match=r"no text .* If a column has the labels, name it with"):
         read(new, **options)
+    with pytest.raises(DataError, match=r"no text in column 'text'\. Remove .*, or add text$"):
+        read(new, vocabulary=tmp_path / "prepared", label_columns=())
 
 
 @pytest.mark.parametrize("names", [("all.csv",), ("test.csv",), ("dev.csv", "test.csv")])
@@ -378,6 +380,21 @@ def test_missing_labels_of_some_rows_are_an_error(folder):
 
 
 HEADER = "text\tlabel\n"
+
+
+def test_missing_labels_are_counted(folder):
+    (folder / "train.tsv").write_text(HEADER + "good\tg\nbad\t\nfilm\tb\nthe\t \nis\t\n")
+    message = r"line 3: no label \(the first of 3 such rows\)\. Remove them, or add their labels"
+    with pytest.raises(DataError, match=message):
+        read(folder)
+
+
+def test_unknown_labels_are_counted(folder):
+    (folder / "train.tsv").write_text(ROWS["tsv"])
+    (folder / "dev.tsv").write_text(HEADER + "good\tgood\nbad\tugly\nfilm\tfine\nthe\tugly\n")
+    message = r"dev\.tsv, line 3: unknown label 'ugly' \(the first of 3 such rows\); the 2 classes"
+    with pytest.raises(DataError, match=message):
+        read(folder)
 
 
 @pytest.mark.parametrize(
@@ -449,8 +466,15 @@ def test_json_without_a_text_is_left_out(folder, row):
 @pytest.mark.parametrize("score", ["", "high", "nan", "1e99", "1_0"])
 def test_a_score_that_is_no_number_is_an_error(folder, score):
     (folder / "train.tsv").write_text(f"text\tlabel\ngood\t1\nbad\t{score}\n")
-    message = f"the score '{score}' is not a number of float32" if score else "no score; it must be"
-    with pytest.raises(DataError, match=f"line 3: {message}"):
+    message = f"the score '{score}' is not a number of float32" if score else "no score"
+    with pytest.raises(DataError, match=rf"line 3: {message}\. Write a number, or remove the row"):
+        read(folder, task="regression")
+
+
+def test_scores_that_are_no_numbers_are_counted(folder):
+    (folder / "train.tsv").write_text("text\tlabel\ngood\t1\nbad\t\nfilm\t2\ndog\tmany\n")
+    message = r"line 3: no score \(the first of 2 such rows\)\. Write a number, or remove them"
+    with pytest.raises(DataError, match=message):
         read(folder, task="regression")
 
 
@@ -534,7 +558,7 @@ def test_texts_with_several_numbers(folder, tmp_path):
 
 def test_a_missing_number_is_an_error(folder):
     (folder / "train.csv").write_text("text,joy,anger\ngood film,0.5,\nbad film,-2,3\n")
-    with pytest.raises(DataError, match=r"line 2: anger is '', and must be a number of float32"):
+    with pytest.raises(DataError, match=r"line 2: no number in column 'anger'\. Add it, or remove"):
         read(folder, task="regression", label_columns=("joy", "anger"))
 
 

@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 
 from common.names import shown
 from input_fns import DataError
-from input_fns.convert.files import iterate_lines, note, read_lines, read_text
+from input_fns.convert import encodings
+from input_fns.convert.files import iterate_lines, note, read_lines, read_start, read_text
 
 _SMALL_TABLE = 2**24  # values, with missing ones
+_START_BYTES = 2**16
 _MAX_TEXT = 2**31 - 1  # characters of a value
 # Delimiters of tables with quotes; elsewhere, as in metadata.csv of LJSpeech, quotes are text.
 QUOTED = (",", ";", "\t")
@@ -40,7 +42,7 @@ def require_values(path: str, num_rows: int, num_columns: int, num_values: int) 
 
 
 def iterate(
-    path: str, delimiter: str, is_given: bool, has_columns: bool, encoding: str | None
+    path: str, given: str, default: str, has_columns: bool, encoding: str | None
 ) -> Iterator[tuple[int, list[str]]]:
     """Yields the first line number and the values of each row that is not empty.
 
@@ -50,8 +52,8 @@ def iterate(
 
     Args:
       path: the file.
-      delimiter: characters between the values.
-      is_given: whether a first line of Excel does not count.
+      given: characters between the values; "" for those of the first line of Excel, or `default`.
+      default: the usual ones of the file.
       has_columns: whether names of the columns are given.
       encoding: see `files.decode`.
 
@@ -60,16 +62,15 @@ def iterate(
     """
     lines = iterate_lines(path, encoding)
     first, num_before = next(lines, ""), 0
-    named = SEPARATOR_LINE.match(f"{first}\n")
+    named, delimiter = SEPARATOR_LINE.match(f"{first}\n"), given or default
     if named:
-        delimiter = delimiter if is_given else named[1]
+        delimiter = given or named[1]
         first, num_before = next(lines, ""), 1
     others = [d for d in ("\t", "::", ";", "|", ",") if first.count(d) > 1]
     if delimiter not in first and others and not has_columns:
-        name = "tab" if others[0] == "\t" else f"'{others[0]}'"
         raise DataError(
-            f"{path}, line 1: no {delimiter!a} in {shown(first[:60])!a}. If the columns are "
-            f"separated by {name}, set --delimiter={name}"
+            f"{path}, line 1: no {delimiter!a} in {shown(first[:60])!a}"
+            f"{_advice(others[0], given and default)}"
         )
     lines = itertools.chain([first], lines)
     if delimiter not in QUOTED[:2]:
@@ -213,13 +214,61 @@ def fitted(values: list[str], width: int, named: int) -> list[str]:
     return [*values[:width], *[""] * (width - len(values))]
 
 
-def other_delimiter(values: Sequence[str], delimiter: str) -> str:
-    """Returns advice if the only value of a line has another delimiter in it, else ""."""
-    other = next((d for d in _DELIMITERS if d != delimiter and d in values[0]), "")
-    if len(values) > 1 or not other:
+def other_delimiter(values: Sequence[str], delimiter: str, default: str = "") -> str:
+    """Returns advice if the only value of a line has another delimiter in it, else "".
+
+    Args:
+      values: those of the line.
+      delimiter: the character that did not split it.
+      default: the usual one of the file, if --delimiter names another one.
+    """
+    other = max((d for d in _DELIMITERS if d != delimiter), key=values[0].count)
+    if len(values) > 1 or other not in values[0]:
         return ""
-    name = "tab" if other == "\t" else f"'{other}'"
-    return f". If its columns are separated by {name}, set --delimiter={name}"
+    return _advice(other, default)
+
+
+def _advice(delimiter, default):
+    """Returns the flag for a delimiter; to omit it if that is the default, which is not used."""
+    name = "tab" if delimiter == "\t" else f"'{delimiter}'"
+    flag = "leave out --delimiter" if delimiter == default else f"set --delimiter={name}"
+    return f". If its columns are separated by {name}, {flag}"
+
+
+def first_row(path: str, delimiter: str, encoding: str | None) -> list[str]:
+    """Returns the values of the first row of a table with delimiters; [] if its end is not found.
+
+    Reads the start of the file only.
+
+    Args:
+      path: the file.
+      delimiter: "" for that of the first line of Excel, or a comma.
+      encoding: see `files.decode`.
+
+    Raises:
+      DataError: the file is missing, or not text.
+    """
+    start = read_start(path, _START_BYTES)
+    marked, size = encodings.split_mark(start)
+    name = marked or encodings.name_of(encoding)
+    if name == "utf-8":
+        encodings.check_start(path, start, encoding is not None and not marked)
+    head = start[size:].decode(name, "ignore")
+    named = SEPARATOR_LINE.match(head)
+    if named and delimiter in ("", named[1]):
+        head, delimiter = head[named.end() :], named[1]
+    delimiter = delimiter or ","
+    reader = csv.reader(
+        io.StringIO(head, newline=""),
+        delimiter=delimiter,
+        **(RFC_4180 if delimiter in QUOTED else PLAIN),
+    )
+    try:
+        values = next(filter(None, reader), [])
+    except csv.Error:  # such as after a quote that the right delimiter follows
+        line = head.partition("\n")[0].rstrip("\r")
+        return [] if delimiter in line else [line]
+    return values if reader.line_num < head.count("\n") or len(start) < _START_BYTES else []
 
 
 class InvalidRow(NamedTuple):

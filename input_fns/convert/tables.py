@@ -180,6 +180,9 @@ def read(
     if extension == ".tsv" and delimiter in ("", "\t"):
         rows, delimiter = delimited.read_tsv(path, encoding, len(columns), is_strict), "\t"
     else:
+        default = "\t" if extension == ".tsv" else ","
+        if not columns or (is_strict and columns[1:]):
+            _check_first_row(path, columns, delimiter, default, encoding)
         rows, delimiter = delimited.read(path, delimiter, len(columns), encoding)
     if not columns:
         if not rows:
@@ -197,16 +200,34 @@ def read(
     for number, values in zip(numbers, fitted) if is_strict else ():
         if len(values) != len(columns):
             raise DataError(
-                f"{path}, line {number}: {len(values)} values instead of {len(columns)}: "
-                f"{listed(columns)}{_hint(values, columns, delimiter)}"
+                f"{path}, line {number}: {_wrong_width(values, columns)}"
+                f"{_hint(values, columns, delimiter)}"
             )
     return Table(path, tuple(columns), fitted, numbers)
+
+
+def _wrong_width(values, columns):
+    return f"{len(values)} values instead of {len(columns)}: {listed(columns)}"
 
 
 def _hint(values, columns, delimiter):
     if len(values) > len(columns) and delimiter != "\t":
         return f". Put a value that contains '{delimiter}' in double quotes"
     return delimited.other_delimiter(values, delimiter)
+
+
+def _check_first_row(path, columns, given, default, encoding):
+    """Checks the delimiter, before quotes are read with a wrong one and a row is invalid."""
+    values = delimited.first_row(path, given, encoding)
+    hint = values and delimited.other_delimiter(values, given or default, given and default)
+    if not hint:
+        return
+    if columns:
+        raise DataError(f"{path}, line 1: {_wrong_width(values, columns)}{hint}")
+    header = shown(values[0][:_MAX_SHOWN])
+    if given:
+        raise DataError(f"{path}: no {given!a} (--delimiter) in its header '{header}'{hint}")
+    raise DataError(f"{path} has one column, '{header}'{hint}")
 
 
 def _check_header(path, columns, delimiter):

@@ -107,9 +107,9 @@ def read(path: str, options: Options) -> Interactions:
       DataError: a column is missing, or a row is invalid; the message has the first such line and
         their number.
     """
-    delimiter = options.delimiter or _DELIMITERS[_extension(path)]
+    default = _DELIMITERS.get(_extension(path), "")
     rows = delimited.iterate(
-        path, delimiter, bool(options.delimiter), bool(options.columns), options.encoding
+        path, options.delimiter, default, bool(options.columns), options.encoding
     )
     start = list(itertools.islice(rows, _SAMPLE))
     header, has_header = _header(path, start, options)

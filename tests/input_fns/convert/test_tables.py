@@ -173,6 +173,39 @@ def test_a_wrong_width_proposes_the_delimiter_of_a_table_without_header(read):
 
 
 @pytest.mark.parametrize(
+    ("name", "delimiter", "content", "message"),
+    [
+        ("a.csv", ";", "text,label\n", r"no ';' .* its header 'text,label'\. .* leave out --delim"),
+        ("a.csv", ";", 'a,"b, c"\n', r"by ',', leave out --delimiter"),
+        ("a.csv", "\t", "sep=|\nb|c\n", r"no '\\t' .*'sep=\|'\. .* by '\|', set --delimiter='\|'"),
+        ("a.csv", "|", "\ufeff a\tb,c\td\n", r"by tab, set --delimiter=tab"),
+        ("a.tsv", ",", "text\tlabel\n", r"no ',' .* by tab, leave out --delimiter"),
+        ("a.csv", ";", '"text","label"\n', r"no ';' .* by ',', leave out --delimiter"),
+        ("a.csv", ",", "text;label\n", r"no ',' .* by ';', set --delimiter=';'"),
+    ],
+)
+@pytest.mark.parametrize("rows", ['"a "b", c\n', ""])
+def test_a_wrong_delimiter_is_told_before_quotes_are_read(
+    read, name, delimiter, content, message, rows
+):
+    with pytest.raises(DataError, match=message):
+        read(name, content + rows, delimiter=delimiter)
+
+
+def test_the_usual_delimiter_is_checked_before_quotes_are_read(read):
+    with pytest.raises(DataError, match=r"one column, 'text;label'.* set --delimiter=';'"):
+        read("a.csv", 'text;label\n"a";"b "c""\n')
+    with pytest.raises(DataError, match=r"line 1: 1 values instead of 2.* set --delimiter=';'"):
+        read("a.csv", '"a";b\n', columns=("text", "label"))
+
+
+@pytest.mark.parametrize("header", ["text\n", '"text,\nof two lines"\n', "text" * 2**15 + "\n"])
+def test_one_column_needs_no_delimiter(read, header):
+    table, _ = read("a.csv", f'{header}"a, b"\n', delimiter=",")
+    assert table.rows == [["a, b"]]
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "Caf\u00e9 \u00a35",  # few letters, as of an SMS

@@ -82,6 +82,11 @@ _ESTIMATOR_ERRORS = (
         _nearest_batch_sizes,
     ),
     (
+        NO_SUM,
+        "the gradients are not summed over the cores. Wrap the optimizer in "
+        "tf.compat.v1.tpu.CrossShardOptimizer",
+    ),
+    (
         r"maximum_iterations was not passed to the tf.while_loop",
         "a loop with gradients needs maximum_iterations",
     ),
@@ -122,9 +127,7 @@ def is_of_program(error: BaseException) -> bool:
 
 def is_estimator_error(error) -> bool:
     """Returns True for a known error of TPUEstimator."""
-    known = [pattern for pattern, _ in _ESTIMATOR_ERRORS]
-    known.append(NO_SUM)
-    return any(re.search(pattern, text_of(error)) for pattern in known)
+    return any(re.search(pattern, text_of(error)) for pattern, _ in _ESTIMATOR_ERRORS)
 
 
 def text_of(error: BaseException) -> str:

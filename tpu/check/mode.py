@@ -121,6 +121,8 @@ class ModeChecker:
         tables = ()
         per_core = self._batch_per_core()
         built = self._compiler.build()
+        if built is None and not self.stages.unchecked:
+            self.stages.skip("everything else: the step cannot be built")
         if built is not None:
             with self.stages.stage("hooks"):
                 self._check_hooks(built)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import re
 
 from tpu.check.report import ModeReport, Report
 from tpu.findings import ERROR, NOTE, WARNING
@@ -10,6 +11,7 @@ from tpu.findings import ERROR, NOTE, WARNING
 _COLORS = {ERROR: "\033[31m", WARNING: "\033[33m", NOTE: "\033[36m"}
 _BOLD, _RESET = "\033[1m", "\033[0m"
 _MESSAGES_PER_RULE, _PLACES_PER_MESSAGE = 5, 3
+_QUOTED = re.compile(r"'[^']*'")
 _NEVER_CHECKED = (
     "of a TPU VM; the speed of the TPU's host; memory near its limit; quota and access to gs://; "
     "numerical results"
@@ -73,12 +75,24 @@ def _rule_lines(level, code, entries):
         first, others = (first[0], [where for _, where in entries]), []
     lines = [f"{code}{in_modes}: {count}{first[0]}{total}"]
     lines += [f"    {_places(first[1])}"] if any(first[1]) else []
+    same = [message for message, places in others if _is_like(first, (message, places))]
+    if same:
+        names = [_QUOTED.search(message)[0] for message in same[:_MESSAGES_PER_RULE]]
+        more = len(same) - len(names)
+        lines.append(f"  the same: {', '.join(names)}{f' and {more} more' if more else ''}")
+        others = [entry for entry in others if entry[0] not in same]
     for message, places in others[:_MESSAGES_PER_RULE]:
         place = f" {_places(places)}" if any(places) else ""
         lines.append(f"  {message}{place}")
     if others[_MESSAGES_PER_RULE:]:
         lines.append(f"  and {len(others) - _MESSAGES_PER_RULE} more")
     return lines
+
+
+def _is_like(first, second):
+    """Returns True if two (message, places) differ in the first quoted name only."""
+    is_same_text = _QUOTED.sub("", first[0], 1) == _QUOTED.sub("", second[0], 1)
+    return is_same_text and set(first[1]) == set(second[1])
 
 
 def _places(places):

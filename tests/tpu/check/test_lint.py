@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from tests.marks import slow
-from tests.tpu.check.regression import check, codes, make_model_fn, rows, squares
+from tests.tpu.check.regression import check, codes, make_model_fn, minimize, rows, squares
 from tpu.check import format_text
 from tpu.findings import ERROR, WARNING
 
@@ -387,12 +387,21 @@ def test_findings_of_one_rule_are_one_entry():
     )
     lines = format_text(report).splitlines()
     (first,) = [line for line in lines if line.startswith("warning tiles")]
-    assert first.startswith(
-        "warning tiles (train): 4 x: Dense"
-        if False
-        else "warning tiles (train): 4 x: MatMul from 17 to 33"
-    )
+    assert first.startswith("warning tiles (train): 4 x: MatMul from 17 to 33")
     assert first.endswith("KiB in all)")
+
+
+def test_errors_that_differ_in_a_name_are_one_entry():
+    def train(loss):
+        tf1.train.ExponentialMovingAverage(0.9).apply(tf1.trainable_variables())
+        return minimize(loss)
+
+    lines = format_text(check(make_model_fn(train=train))).splitlines()
+    number = next(i for i, line in enumerate(lines) if line.startswith("error"))
+    first, place, same = lines[number : number + 3]
+    assert "2 x: 'dense/kernel/ExponentialMovingAverage' is never updated" in first
+    assert place.startswith("    at ")
+    assert same == "  the same: 'dense/bias/ExponentialMovingAverage'"
 
 
 # ---- Functions ----

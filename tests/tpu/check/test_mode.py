@@ -376,9 +376,11 @@ def test_missing_sum_is_found_with_version_2(control_flow_v2):
         step = tf1.train.get_global_step()
         return tf1.train.GradientDescentOptimizer(0.1).minimize(loss, step)
 
-    (finding,) = check(make_model_fn(train=train)).findings
+    report = check(make_model_fn(train=train))
+    (finding,) = report.findings
     assert finding.level == ERROR
     assert "CrossShardOptimizer must be used" in finding.message
+    assert report.not_checked == ("train, everything else: the step cannot be built",)
     assert finding.where.endswith(f"test_mode.py:{train.__code__.co_firstlineno + 2}")  # minimize
 
 

@@ -7,8 +7,10 @@ likely: nearly all of it is ASCII, and its other characters are as in Western Eu
 from __future__ import annotations
 
 import codecs
+import itertools
 import re
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from common.names import shown
 from input_fns import DataError
@@ -32,7 +34,8 @@ _NO_TEXT = {
     b"SQLite format 3": "a data base of SQLite: write its table as CSV",
 }
 _MULTI_BYTE = ("gb18030", "shift_jis", "euc_jp", "big5", "euc_kr")
-_SINGLE_BYTE = "--encoding=cp1252 (Western Europe), cp1250 (Central Europe) or cp1251 (Cyrillic)"
+_SINGLE_BYTE = {WESTERN: "Western Europe", "cp1250": "Central Europe", "cp1251": "Cyrillic"}
+_MAX_LISTED = 5  # lines in an error
 _LOOKED_AT = 2**16
 _RUN = re.compile(rb"[\x80-\xff]+")
 # Text in other encodings, read as Windows-1252: letters of other languages, ...
@@ -98,7 +101,14 @@ def is_utf8(data: bytes) -> bool:
 
 
 def error(
-    path: str, data: bytes, problem: UnicodeError, name: str, has_flag: bool, lines_before: int = 0
+    path: str,
+    data: bytes,
+    problem: UnicodeError,
+    name: str,
+    has_flag: bool,
+    lines_before: int = 0,
+    pieces: Iterable[bytes] = (),
+    is_marked: bool = False,
 ) -> DataError:
     """Returns the error for bytes that have no text.
 
@@ -109,15 +119,16 @@ def error(
       name: the encoding.
       has_flag: whether --encoding can name the encoding.
       lines_before: number of lines before `data`.
+      pieces: bytes of the whole file without a byte order mark; () if `data` are.
+      is_marked: whether a byte order mark names the encoding.
     """
+    advice = _advice(data, name, has_flag, _survey(pieces or [data]), is_marked)
     if not isinstance(problem, UnicodeDecodeError):  # of encodings of host names
-        return DataError(f"{path}: no {name} ({shown(str(problem))}). {_advice(data, has_flag)}")
+        return DataError(f"{path}: no {name} ({shown(str(problem))}). {advice}")
     line = lines_before + _count_lines(data[: problem.start], name) + 1
     name = "UTF-8" if name == "utf-8" else name
     place = "" if lines_before else f", byte {problem.start}"
-    return DataError(
-        f"{path}, line {line}{place}: no {name} ({problem.reason}). {_advice(data, has_flag)}"
-    )
+    return DataError(f"{path}, line {line}{place}: no {name} ({problem.reason}). {advice}")
 
 
 def _count_lines(data, name):
@@ -126,15 +137,71 @@ def _count_lines(data, name):
     return data.decode(name, "replace").count("\n")
 
 
-def _advice(data, has_flag):
-    if not has_flag:
+class _Survey(NamedTuple):
+    """Lines of a file, read as UTF-8.
+
+    Attributes:
+      num_valid: number of lines with characters beyond ASCII.
+      num_invalid: number of lines that are not UTF-8.
+      first: numbers of the first of these, from 1.
+    """
+
+    num_valid: int
+    num_invalid: int
+    first: list[int]
+
+    @property
+    def is_utf8(self) -> bool:
+        """Whether the file is UTF-8, but for some lines."""
+        return self.num_valid >= self.num_invalid
+
+    @property
+    def invalid(self) -> str:
+        """The invalid lines, for a message: "line 7" or "each of the 12 lines 7, 9, ..."."""
+        listed = ", ".join(map(str, self.first))
+        if self.num_invalid == 1:
+            return f"line {listed}"
+        more = ", ..." if self.num_invalid > len(self.first) else ""
+        return f"each of the {self.num_invalid} lines {listed}{more}"
+
+
+def _survey(pieces):
+    num_lines, num_valid, num_invalid, rest = 0, 0, 0, b""
+    first: list[int] = []
+    for piece in itertools.chain(pieces, [b"\n"]):
+        *lines, rest = (rest + piece).split(b"\n")
+        for number, line in enumerate(lines, start=num_lines + 1):
+            if line.isascii():
+                continue
+            if is_utf8(line):
+                num_valid += 1
+                continue
+            num_invalid += 1
+            if len(first) < _MAX_LISTED:
+                first.append(number)
+        num_lines += len(lines)
+    return _Survey(num_valid, num_invalid, first)
+
+
+def _advice(data, name, has_flag, survey, is_marked):
+    if name == "utf-8" and (survey.is_utf8 or is_marked):
+        return f"All other lines are UTF-8. Write {survey.invalid} in UTF-8, or remove it"
+    if is_marked or not has_flag:
         return "Convert the file to UTF-8, for example with iconv"
+    if name != "utf-8" and not survey.num_invalid:
+        return "The file is UTF-8: leave out --encoding"
+    if name != "utf-8" and survey.is_utf8:
+        return (
+            f"All other lines are UTF-8. Write {survey.invalid} in UTF-8, or remove it, and leave "
+            "out --encoding"
+        )
     start = data[:_LOOKED_AT]
     longest = max(map(len, _RUN.findall(start)), default=0)
-    likely = [name for name in _MULTI_BYTE if longest > _LONGEST_RUN and _decodes(start, name)]
+    likely = [n for n in _MULTI_BYTE if longest > _LONGEST_RUN and n != name and _decodes(start, n)]
     if likely:
         return f"It may be {' or '.join(likely)}: name its encoding, such as --encoding={likely[0]}"
-    return f"Name its encoding, such as {_SINGLE_BYTE}"
+    others = [f"{other} ({region})" for other, region in _SINGLE_BYTE.items() if other != name]
+    return f"Name its encoding, such as --encoding={', '.join(others[:-1])} or {others[-1]}"
 
 
 def _decodes(data, encoding):

@@ -186,7 +186,7 @@ def iterate_lines(
         has_flag = encoding is not None and not marked
         pieces = itertools.chain([start[size:]], iter(lambda: file.read(_PIECE_BYTES), b""))
         if name != "utf-8":
-            yield from _decoded_lines(path, pieces, name, has_flag)
+            yield from _decoded_lines(path, pieces, name, has_flag, bool(marked))
             return
         encodings.check_start(path, start, has_flag)
         may_be_western = encoding == "" and not marked
@@ -195,7 +195,9 @@ def iterate_lines(
                 yield line.decode(name)
             except UnicodeDecodeError as error:
                 if not (may_be_western and name == "utf-8" and _is_western(path)):
-                    raise encodings.error(path, line, error, name, has_flag, number - 1) from error
+                    raise encodings.error(
+                        path, line, error, name, has_flag, number - 1, _pieces(path), bool(marked)
+                    ) from error
                 name = encodings.WESTERN
                 note_western(path)
                 yield line.decode(name)
@@ -229,7 +231,7 @@ def _split_lines(path, pieces, rest):
         yield rest.removesuffix(carriage_return)
 
 
-def _decoded_lines(path, pieces, name, has_flag):
+def _decoded_lines(path, pieces, name, has_flag, is_marked):
     """Yields the lines of bytes in an encoding whose line feeds may have several bytes."""
     decoder, number = codecs.getincrementaldecoder(name)(), 0
 
@@ -241,7 +243,7 @@ def _decoded_lines(path, pieces, name, has_flag):
                 text = decoder.decode(piece, final=not piece)
             except UnicodeError as error:
                 raise encodings.error(
-                    path, before + piece, error, name, has_flag, number
+                    path, before + piece, error, name, has_flag, number, _pieces(path), is_marked
                 ) from error
             number += text.count("\n")
             yield _as_utf8_text(path, text)
@@ -250,8 +252,15 @@ def _decoded_lines(path, pieces, name, has_flag):
 
 
 def _is_western(path):
+    return encodings.is_western(_pieces(path))
+
+
+def _pieces(path):
+    """Yields the bytes of a file without a byte order mark."""
     with opened(path) as file:
-        return encodings.is_western(iter(lambda: file.read(_PIECE_BYTES), b""))
+        start = _read(file, _MARK_BYTES)
+        yield start[encodings.split_mark(start)[1] :]
+        yield from iter(lambda: file.read(_PIECE_BYTES), b"")
 
 
 def _as_utf8_text(path, text):
@@ -332,4 +341,6 @@ def decode(path: str, data: bytes, encoding: str | None = None) -> str:
         if encoding == "" and not marked and encodings.is_western([data]):
             note_western(path)
             return data.decode(encodings.WESTERN)
-        raise encodings.error(path, data[size:], error, name, has_flag) from error
+        raise encodings.error(
+            path, data[size:], error, name, has_flag, is_marked=bool(marked)
+        ) from error

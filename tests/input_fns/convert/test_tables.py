@@ -256,10 +256,47 @@ def test_text_of_other_encodings_needs_the_flag(read, text, encoding):
     assert not printed
 
 
-def test_utf8_with_one_broken_character_is_an_error(read):
-    content = "label,text\nham,caf\u00e9 na\u00efve\n".encode() + b"ham,caf\xe9\n"
-    with pytest.raises(DataError, match=r"line 3, byte \d+: no UTF-8"):
-        read("a.csv", content)
+# UTF-8 but for rows in Windows-1252, which share the file with others after a join.
+MIXED = "label,text\nham,caf\u00e9 na\u00efve\n".encode() + b"ham,words\nham,caf\xe9\n"
+MORE = "ham,na\u00efve\n".encode() * 9 + b"ham,\xe9\n" * 5 + b"ham,\x81\n"
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize(
+    ("more", "advice"),
+    [
+        (b"", r"All other lines are UTF-8\. Write line 4 in UTF-8, or remove it$"),
+        (MORE, r"Write each of the 7 lines 4, 14, 15, 16, 17, \.\.\. in UTF-8, or remove it$"),
+    ],
+)
+def test_lines_that_are_not_utf8_are_named_if_the_others_are(read, mark, more, advice):
+    with pytest.raises(DataError, match=rf"line 4, byte \d+: no UTF-8 .*\. {advice}"):
+        read("a.csv", mark + MIXED + more)
+    with pytest.raises(DataError, match=rf"no UTF-8 .*\. {advice}"):
+        read("a.csv", mark + MIXED + more, encoding=None)
+
+
+def test_the_encoding_that_failed_is_not_proposed(read):
+    with pytest.raises(
+        DataError, match=r"line 19: no cp1252|line 19, byte \d+: no cp1252"
+    ) as found:
+        read("a.csv", MIXED + MORE, encoding="cp1252")
+    assert str(found.value).endswith("in UTF-8, or remove it, and leave out --encoding")
+    with pytest.raises(DataError, match=r"no cp1252 .*such as --encoding=cp1250 .* or cp1251 \("):
+        read("a.csv", b"text,label\n\xe9\x81,a\n", encoding="cp1252")
+    with pytest.raises(DataError, match=r"no ascii .*The file is UTF-8: leave out --encoding$"):
+        read("a.csv", "text,label\ncaf\u00e9,a\n".encode(), encoding="ascii")
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_lines_that_are_not_utf8_are_named_in_files_of_any_size(tmp_path, mark):
+    path = tmp_path / "a.txt"
+    path.write_bytes(mark + MIXED)
+    with pytest.raises(DataError, match=r"line 4: no UTF-8 .* UTF-8\. Write line 4 in UTF-8, or"):
+        list(files.iterate_lines(str(path), ""))
+    path.write_bytes(MIXED)
+    with pytest.raises(DataError, match=r"no ascii .* Write line 4 in UTF-8, .*leave out --encod"):
+        list(files.iterate_lines(str(path), "ascii"))
 
 
 def test_sources_without_the_flag_read_no_other_encoding(read):

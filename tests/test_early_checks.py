@@ -1,5 +1,7 @@
 """Errors of local files that are found without TensorFlow, whose import takes seconds."""
 
+import json
+import shutil
 import subprocess
 import sys
 
@@ -42,7 +44,18 @@ def run_flags(data_dir, tmp_path):
         ({"data_dir": "nowhere"}, "--data_dir=nowhere does not exist; make it with"),
         ({"data_dir": "{tmp}/empty"}, "/empty holds no dataset.json"),
         ({"dataset": "digits"}, "holds the data set 'stripes', not --dataset=digits"),
-        ({"eval_split": "dev"}, "has no split 'dev'; it has: train, "),
+        (
+            {"eval_split": "dev"},
+            "has no split 'dev'; it has: train, test. Set another one, such as --eval_split=test",
+        ),
+        (
+            {"eval_splits": "test,dev"},
+            "it has: train, test. Set another one, such as --eval_splits=test",
+        ),
+        (
+            {"train_split": "all"},
+            "it has: train, test. Set another one, such as --train_split=train",
+        ),
         ({"mode": "eval"}, "error: no checkpoint in "),
         ({"mode": "predict", "checkpoint": "best"}, "train with --best_metric"),
         ({"mode": "eval", "checkpoint": "a"}, "no checkpoint in a"),
@@ -52,6 +65,17 @@ def run_flags(data_dir, tmp_path):
 )
 def test_run_cpu(run_flags, changes, message):
     assert message in run("run_cpu.py", *run_flags(**changes))
+
+
+def test_the_split_of_validation_is_proposed(run_flags, data_dir, tmp_path):
+    shutil.copytree(data_dir, tmp_path / "data")
+    path = tmp_path / "data" / "dataset.json"
+    info = json.loads(path.read_text())
+    info["splits"] = {"dev2": info["splits"]["test"], "validation": info["splits"]["train"]}
+    path.write_text(json.dumps(info))
+    stderr = run("run_cpu.py", *run_flags(data_dir=tmp_path / "data", mode="eval"))
+    assert "has no split 'test'; it has: dev2, validation. Set another one, such as" in stderr
+    assert stderr.endswith(" --eval_split=validation\n")
 
 
 @pytest.mark.parametrize("more", [["--tpu=emulator"], ["--mode=check", "--tpu_topology=v3-8"]])

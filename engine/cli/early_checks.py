@@ -12,8 +12,10 @@ from common.names import is_remote
 from engine.checkpoints import checkpoint_files
 from engine.cli import unused_flags
 from engine.cli.flags import FLAGS, TRAINING_MODES, is_own_dataset, repaired_split, splits_read
-from input_fns import dataset_info
+from input_fns import DataError, dataset_info
 from input_fns.dataset_info import DatasetInfo
+
+_WITHOUT_LABELS = ("predict", "export")  # modes
 
 
 def check() -> None:
@@ -43,16 +45,45 @@ def check_split(data: DatasetInfo, name: str) -> None:
       DataError: it is missing or empty.
       UsageError: it has no labels.
     """
-    if data.split(name).has_labels or FLAGS.mode in ("predict", "export"):
+    require_split(data, name)
+    if data.split(name).has_labels or FLAGS.mode in _WITHOUT_LABELS:
         return
     labelled = [other for other, split in data.splits.items() if split.has_labels]
-    flag = "train_split" if name == FLAGS.train_split else "eval_split"
-    flag = "eval_splits" if flag == "eval_split" and FLAGS.eval_splits else flag
     raise UsageError(
-        f"--{flag}={name}: this split of {data.name} has no labels, which --mode="
+        f"--{_flag_of(name)}={name}: this split of {data.name} has no labels, which --mode="
         f"{FLAGS.mode} needs; it can be predicted only. Splits with labels: "
         f"{', '.join(labelled) or 'none'}"
     )
+
+
+def require_split(data: DatasetInfo, name: str) -> None:
+    """Checks that a data set has a split; the error names the flag, and a value for it.
+
+    Raises:
+      DataError: it is missing or empty.
+    """
+    try:
+        data.split(name)
+    except DataError as error:
+        flag = _flag_of(name)
+        other = FLAGS.eval_split if flag == "train_split" else FLAGS.train_split
+        found = [
+            known
+            for known, split in data.splits.items()
+            if split.num_examples and (split.has_labels or FLAGS.mode in _WITHOUT_LABELS)
+        ]
+        # "validation" before other splits; that of the training last.
+        found.sort(key=lambda known: (known == other, known != "validation"))
+        if not found:
+            raise
+        raise DataError(f"{error}. Set another one, such as --{flag}={found[0]}") from error
+
+
+def _flag_of(split):
+    """Returns the flag that names a split."""
+    if split == FLAGS.train_split:
+        return "train_split"
+    return "eval_splits" if FLAGS.eval_splits else "eval_split"
 
 
 def _check_checkpoints():

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from common.errors import UsageError
+from engine.cli import early_checks
 from engine.cli.flags import FLAGS, is_own_dataset, repaired_split
 from input_fns import dataset_info as datasets
 from input_fns import kinds
@@ -78,6 +79,8 @@ def _dataset(is_synthetic, splits):
     if FLAGS.data_dir is not None:
         repaired = repaired_split()
         data = datasets.load(FLAGS.data_dir, FLAGS.dataset, splits, repaired)
+        for split in splits:
+            early_checks.require_split(data, split)
         inspection.check_contents(data, [split for split in splits if split != repaired])
         return data
     shapes = kinds.SyntheticShapes(

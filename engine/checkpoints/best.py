@@ -111,9 +111,10 @@ class BestCheckpoint:
 
     @property
     def criterion(self) -> str:
-        """Which checkpoint is kept, for the log: "the checkpoint with the largest accuracy"."""
+        """Which checkpoint is kept: "the checkpoint with the largest accuracy on validation"."""
         size = "smallest" if self._direction == "min" else "largest"
-        return f"the checkpoint with the {size} {self._metric}"
+        where = f" on {self._record['split']}" if self._record["split"] else ""
+        return f"the checkpoint with the {size} {self._metric}{where}"
 
     def update(self, checkpoint: str, step: int, metrics) -> bool:
         """Copies `checkpoint` if its metric is the best so far; returns whether it is.

@@ -234,7 +234,8 @@ class _BestAndEarlyStopping:
             self._best = BestCheckpoint(
                 settings.model_dir, metric, direction, self._metrics_at, split
             )
-            print(f"best checkpoint in {settings.model_dir}/{BEST_DIR}: {self._best.criterion}")
+            folder = f"{settings.model_dir}/{BEST_DIR}"
+            print(f"--best_metric will keep {self._best.criterion} in {folder}")
 
     def _metrics_at(self, step):
         name = results.evaluation_name(self._settings, self._settings.evaluation.split)

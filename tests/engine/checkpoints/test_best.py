@@ -68,8 +68,8 @@ def test_a_removed_checkpoint_does_not_replace_the_best(tmp_path):
 
 @pytest.mark.parametrize(("direction", "size"), [("max", "largest"), ("min", "smallest")])
 def test_criterion_names_the_direction(tmp_path, direction, size):
-    criterion = BestCheckpoint(str(tmp_path), "novelty", direction).criterion
-    assert criterion == f"the checkpoint with the {size} novelty"
+    criterion = BestCheckpoint(str(tmp_path), "novelty", direction, split="dev").criterion
+    assert criterion == f"the checkpoint with the {size} novelty on dev"
 
 
 def test_a_repeated_evaluation_is_counted_once(tmp_path):

@@ -104,6 +104,8 @@ def hide_logs() -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # errors are raised as exceptions, too
     # Google's API client warns about older Python versions.
     warnings.filterwarnings("ignore", category=FutureWarning, module=r"google\.")
+    # TensorFlow Text imports TensorFlow Hub.
+    warnings.filterwarnings("ignore", "pkg_resources is deprecated", module="tensorflow_hub")
 
 
 def define_flags(*modules: str):

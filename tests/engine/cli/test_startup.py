@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import types
+import warnings
 
 import pytest
 from absl import flags
@@ -198,6 +199,22 @@ def test_help_prints_the_doc_and_the_flags(flags_module, capsys):
     out = capsys.readouterr().out
     assert "What it does." in out
     assert "A number of things." in out
+
+
+@pytest.mark.parametrize(
+    ("message", "category", "module", "is_hidden"),
+    [
+        ("pkg_resources is deprecated as an API.", UserWarning, "tensorflow_hub", True),
+        ("You are using Python 3.9", FutureWarning, "google.api_core", True),
+        ("pkg_resources is deprecated as an API.", UserWarning, "mine", False),
+    ],
+)
+def test_warnings_of_imported_packages_are_hidden(message, category, module, is_hidden):
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("default")
+        startup.hide_logs()
+        warnings.warn_explicit(message, category, "a.py", 1, module)
+    assert bool(found) != is_hidden
 
 
 def test_missing_requirements_are_reported_without_imports():

@@ -167,7 +167,7 @@ def _compare(call, steps, clipping, recording):
     """Trains on emulated cores, on the CPU, and on the CPU with the examples in another order."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(cpu_graph.deterministic_operations())
-        stack.enter_context(cpu_graph.resource_variables())
+        stack.enter_context(cpu_graph.variables_of_a_tpu())
         dropped = stack.enter_context(cpu_graph.without_dropout())
         if not clipping:
             stack.enter_context(cpu_graph.without_clipping())
@@ -178,7 +178,7 @@ def _compare(call, steps, clipping, recording):
         found, notes, rounding = [], [], {}
         if dropped:
             notes.append("dropout was switched off in both trainings")
-        with cpu_graph.single_replica(), cpu_graph.ordered_updates() as facts:
+        with cpu_graph.single_replica() as sums, cpu_graph.ordered_updates() as facts:
             try:
                 replay = copies.join()
             except ValueError as error:
@@ -199,6 +199,12 @@ def _compare(call, steps, clipping, recording):
         num_replicas = len(recording.batches)
         differences = comparison.compare(emulated, on_cpu, facts.trainable, num_replicas, rounding)
         result = Comparison(steps, call.where, differences, found, digests, notes)
+        if result.not_rounding and sums:
+            result.causes.append(
+                "with use_tpu=False, too, the program sums over the cores (at "
+                f"{next(iter(sums))}), of which there is one then. If it divides by their number, "
+                "branch on params['use_tpu'], not on a flag"
+            )
         if result.not_rounding and result.is_decided and num_replicas > 1:
             result.is_per_core, result.proofs = proof.prove(copies, emulated, facts, rounding)
     return result

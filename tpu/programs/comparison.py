@@ -16,6 +16,8 @@ _ROUNDING_FACTOR = 20
 _NOTHING_BUT_ROUNDING = 0.1
 # A factor is a finding only if the values agree this well.
 _NEARLY_EQUAL = 1e-2
+# A factor leaves that much of a difference if it explains it in part.
+_CLEARLY_LESS = 0.1
 # Elements that are compared at a time: a table of embeddings may take half of the memory.
 _CHUNK = 1 << 22
 
@@ -132,7 +134,10 @@ def compare(a, b, trainable, num_replicas: int, rounding) -> list[Difference]:
         if found[1][1] > _NEARLY_EQUAL and not is_exact:
             for factor in (num_replicas, num_replicas**2):
                 found[factor] = difference(a[name], value, factor)
-        factor = min(found, key=lambda factor: (found[factor][1] > _NEARLY_EQUAL, factor))
+        close = [factor for factor in found if found[factor][1] <= _NEARLY_EQUAL]
+        best = min(found, key=lambda factor: found[factor][1])
+        is_clear = found[best][1] < _CLEARLY_LESS * found[1][1]
+        factor = min(close) if close else best if is_clear else 1
         is_finite = is_exact or bool(np.isfinite(a[name]).all() or np.isfinite(value).all())
         differences.append(
             Difference(

@@ -8,7 +8,8 @@ from unittest import mock
 
 import tensorflow as tf
 from tensorflow.python.framework import config, ops
-from tensorflow.python.ops import clip_ops, nn_ops
+from tensorflow.python.ops import clip_ops, nn_ops, variable_scope
+from tensorflow.python.tpu import tpu_optimizer
 from tensorflow_estimator.python.estimator import estimator as estimator_lib
 
 from tpu.emulator import variable_order
@@ -33,31 +34,41 @@ class Training(NamedTuple):
 def single_replica():
     """A context manager in which a model_fn for a TPU builds the program of one replica.
 
-    Its collective operations have no kernel on a CPU, and no effect on a single replica.
+    Its collective operations have no kernel on a CPU, and no effect on a single replica. Yields a
+    dict of "file:line" of those that the program itself calls, instead of CrossShardOptimizer.
     """
-    original = ops.Graph._create_op_internal
+    original, places = ops.Graph._create_op_internal, {}
 
     def create(self, op_type, inputs, *args, **kwargs):
         if op_type in TPU_COLLECTIVES:
             dtype = inputs[0].dtype.base_dtype
             attributes = {"T": tf.compat.v1.AttrValue(type=dtype.as_datatype_enum)}
             name = kwargs.get("name")
-            return original(self, "Identity", inputs[:1], [dtype], name=name, attrs=attributes)
+            op = original(self, "Identity", inputs[:1], [dtype], name=name, attrs=attributes)
+            if all(frame.filename != tpu_optimizer.__file__ for frame in op.traceback):
+                places[user_line(op)] = True
+            return op
         if op_type == "XlaReplicaId":
             return tf.constant(0, tf.int32).op
         return original(self, op_type, inputs, *args, **kwargs)
 
     with mock.patch.object(ops.Graph, "_create_op_internal", create):
-        yield
+        yield places
 
 
 @contextlib.contextmanager
-def resource_variables():
-    """A context manager in which variables are resources, as on a TPU; references lack an order."""
+def variables_of_a_tpu():
+    """A context manager in which a variable that is read after its update has its new value.
+
+    References lack an order. Outside of a training loop, `dynamic_rnn`, `map_fn` and the like cache
+    the variables that they create, so that a moving average of them is a step late on a CPU.
+    """
     was_enabled = tf.compat.v1.resource_variables_enabled()
     tf.compat.v1.enable_resource_variables()
+    scope = variable_scope.VariableScope
     try:
-        yield
+        with mock.patch.object(scope, "set_caching_device"):
+            yield
     finally:
         if not was_enabled:
             tf.compat.v1.disable_resource_variables()

@@ -69,11 +69,14 @@ class _Proof:
                     names = {d.name for d in different} if not weights else None
                     different = self._different(same, small, names)
         if different:
+            has_factors = any(d.factor != 1 for d in different)
+            hint = "Is the loss summed or averaged over the examples and the cores alike?"
+            hint = "The gradients are not of the same size, see 'factors'" if has_factors else hint
             return False, [
                 *proofs,
                 f"not excused: if all cores get the same batch, {_describe(different)} on a CPU "
-                "that gets it as often: not only the split of the batch makes a difference. Is "
-                "the loss summed or averaged over the examples and the cores alike?",
+                "that gets it as often: not only the split of the batch makes a difference. "
+                f"{hint}",
             ]
         return True, [*proofs, "shown: if all cores get the same batch, they equal the CPU"]
 

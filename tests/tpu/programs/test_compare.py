@@ -210,6 +210,23 @@ def test_special_values(on_cores, on_cpu, verdict):
     assert comparison.format_text(result, ONE_CORE).splitlines()[-1].startswith(verdict)
 
 
+@pytest.mark.parametrize(
+    ("on_cores", "factor"),
+    [
+        ([1.0, 2.0], 1),
+        ([8.0, 16.0], 8),
+        ([64.0, 128.0], 64),
+        ([66.0, 128.0], 64),  # the factor leaves 2 %, one of 1 leaves 6,400 %
+        ([1.0, 9.0], 1),
+        ([0.0, 0.0], 1),
+    ],
+)
+def test_the_factor_leaves_the_least_difference(on_cores, factor):
+    a, b = {"v": np.array(on_cores)}, {"v": np.array([1.0, 2.0])}
+    (found,) = comparison.compare(a, b, {"v"}, 8, {})
+    assert found.factor == factor
+
+
 def test_large_variables_are_compared_in_parts(monkeypatch):
     monkeypatch.setattr(comparison, "_CHUNK", 3)
     a, b = np.arange(7.0), np.arange(7.0)

@@ -21,7 +21,7 @@ from tpu import software
 from tpu.connect import topology
 from tpu.connect.request import Hosts
 from tpu.pjrt import devices
-from tpu.programs.program import Program, log
+from tpu.programs.program import TENSORFLOW, Program, log
 
 _PROGRAM_HELP = "the program and its arguments, as after `python`; -m MODULE runs a module"
 
@@ -52,10 +52,7 @@ def main(argv=None) -> int:
         return 0
     program = _program(parser, arguments)
     if arguments.command == "run":
-        try:
-            _hosts(arguments).check()
-        except ValueError as error:
-            parser.error(str(error))
+        _check_devices(parser, arguments)
     problems = software.find_problems() or _problems_of_folder()
     if problems:
         log(f"error: {problems[0]}")
@@ -140,7 +137,7 @@ def _parser():
         "run",
         help="run a program on TPU v5e, v5p or v6e, GPUs or CPUs, through PJRT",
         description="Runs a program; its TPUEstimators train, evaluate and predict on the PJRT "
-        "devices of this machine, which JAX finds and runs.",
+        "devices of this machine, which JAX finds and runs, or on those of TensorFlow.",
     )
     check = commands.add_parser(
         "check",
@@ -180,7 +177,8 @@ def _parser():
         default="",
         metavar="PLATFORM[:N]",
         help="tpu, gpu or cpu, with a number for a part of them, such as cpu:8 (default: all "
-        "devices of the platform that JAX finds)",
+        "devices of the platform that JAX finds); tensorflow: those of TensorFlow, such as TPU v2 "
+        "to v4, which --tf1 needs to run programs of 1.x there",
     )
     run.add_argument(
         "--pjrt_python",
@@ -257,11 +255,23 @@ def _hosts(arguments):
 
 
 def _devices(text):
+    if text == TENSORFLOW:
+        return text
     try:
         devices.parse(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     return text
+
+
+def _check_devices(parser, arguments):
+    hosts = _hosts(arguments)
+    if arguments.devices == TENSORFLOW and (arguments.pjrt_python or hosts != Hosts()):
+        parser.error("--devices=tensorflow runs without JAX: leave out the options --pjrt_...")
+    try:
+        hosts.check()
+    except ValueError as error:
+        parser.error(str(error))
 
 
 def _at_least(smallest):

@@ -13,6 +13,7 @@ from unittest import mock
 import tpu
 from tpu.programs import processes, streams
 
+TENSORFLOW = "tensorflow"  # the devices of `python -m tpu run` that TensorFlow finds, not JAX
 # Folders of this name are no reason to hide the packages of a checkout from a program.
 _SHARED = ("tpu", "tests")
 

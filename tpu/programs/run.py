@@ -1,4 +1,4 @@
-"""`python -m tpu emulate` and `run`: a program on emulated TPU cores, or on PJRT devices."""
+"""`python -m tpu emulate` and `run`: a program on emulated TPU cores, or on real devices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tpu.emulator import emulator
 from tpu.findings import is_unsupported, user_line_in
 from tpu.pjrt import devices
 from tpu.programs import calls
-from tpu.programs.program import Program, log
+from tpu.programs.program import TENSORFLOW, Program, log
 
 
 def emulate(program: Program, tpu_topology: Topology) -> int:
@@ -34,7 +34,8 @@ def emulate(program: Program, tpu_topology: Topology) -> int:
 def run(program: Program, spec: str, python: str, hosts: Hosts) -> int:
     """Runs a program; every TPUEstimator(use_tpu=True) computes on PJRT devices.
 
-    Takes the arguments of `devices.run_on_devices`, and prints a summary as `emulate` does.
+    Takes the arguments of `devices.run_on_devices`, and prints a summary as `emulate` does. With
+    `TENSORFLOW` for `spec`, TensorFlow finds the devices: TPU v2 to v4, GPUs or the CPU.
 
     Returns:
       0; 1 after an error line if there are no such devices, if they fail, or if the program needs
@@ -50,6 +51,8 @@ def run(program: Program, spec: str, python: str, hosts: Hosts) -> int:
             log(f"{devices.describe(found)}; not supported: {devices.NOT_SUPPORTED}")
             yield
 
+    if spec == TENSORFLOW:
+        return _run(program, contextlib.nullcontext(), "a TPU")
     return _run(program, cores(), "PJRT devices")
 
 

@@ -27,6 +27,8 @@ ROOT = pathlib.Path(__file__).parents[3]
         (["check", "--report=no/a.json", __file__], "no/a.json: the folder does not exist"),
         (["check", "--compiler=fast", __file__], "invalid choice: 'fast'"),
         (["check", "--explain=tile"], "unknown code 'tile'"),
+        (["run", "--devices=tpus", __file__], "'tpus' is none of tpu, gpu, cpu"),
+        (["run", "--devices=tensorflow", "--pjrt_host_id=0", __file__], "runs without JAX"),
     ],
 )
 def test_invalid_arguments(arguments, message, capsys):

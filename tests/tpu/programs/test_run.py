@@ -1,4 +1,4 @@
-"""`python -m tpu emulate`."""
+"""`python -m tpu emulate`, and `run` on the devices of TensorFlow."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,9 @@ import tensorflow as tf
 
 from tests import numerics
 from tpu.connect import topology
+from tpu.connect.request import Hosts
 from tpu.programs import run
+from tpu.programs.program import TENSORFLOW
 
 SLICE = topology.find("1x2")
 
@@ -64,3 +66,27 @@ tf.distribute.TPUStrategy(tf.distribute.cluster_resolver.TPUClusterResolver("any
     *_, last = capfd.readouterr().err.splitlines()
     assert last.startswith("tpu: error: TPUStrategy is not emulated")
     assert last.endswith("script.py:3)")
+
+
+def test_devices_of_tensorflow(script, tmp_path, capfd):
+    source = f"""
+import tensorflow as tf
+
+def model_fn(features, labels, mode, params):
+    weight = tf.compat.v1.get_variable("weight", [])
+    step = tf.compat.v1.train.get_global_step()
+    train_op = tf.compat.v1.train.GradientDescentOptimizer(0.1).minimize(weight**2, step)
+    return tf.compat.v1.estimator.tpu.TPUEstimatorSpec(mode, loss=weight**2, train_op=train_op)
+
+def input_fn(params):
+    return tf.data.Dataset.from_tensors(tf.zeros([params["batch_size"], 3])).repeat()
+
+config = tf.compat.v1.estimator.tpu.RunConfig(model_dir="{tmp_path}/model")
+estimator = tf.compat.v1.estimator.tpu.TPUEstimator(
+    model_fn, use_tpu=False, config=config, train_batch_size=7)
+estimator.train(input_fn, steps=4)
+"""
+    assert run.run(script(source), TENSORFLOW, "", Hosts()) == 0
+    last = capfd.readouterr().err.splitlines()[-1]
+    assert last == "tpu: nothing ran on a TPU: set use_tpu=True by the program's own flag"
+    assert tf.train.load_variable(f"{tmp_path}/model", "global_step") == 4

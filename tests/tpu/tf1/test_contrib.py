@@ -82,7 +82,50 @@ class TestData:
 
 
 class TestLayers:
-    """Layer normalization."""
+    """Layer normalization, initializers and regularizers."""
+
+    @pytest.mark.parametrize(
+        ("make", "largest", "deviation"),
+        [
+            # Of a kernel [3, 5, 7, 11]: 3 * 5 * 7 = 105 inputs, 3 * 5 * 11 = 165 outputs.
+            (lambda layers: layers.xavier_initializer(), (6 / 270) ** 0.5, (2 / 270) ** 0.5),
+            # Truncated at twice 1.3 ** 0.5 times the deviation.
+            (
+                lambda layers: layers.xavier_initializer_conv2d(uniform=False),
+                2 * (1.3 * 2 / 270) ** 0.5,
+                0.8796 * (1.3 * 2 / 270) ** 0.5,
+            ),
+            (
+                lambda layers: layers.variance_scaling_initializer(),
+                2 * (1.3 * 2 / 105) ** 0.5,
+                0.8796 * (1.3 * 2 / 105) ** 0.5,
+            ),
+            (
+                lambda layers: layers.variance_scaling_initializer(1.0, "FAN_OUT", uniform=True),
+                (3 / 165) ** 0.5,
+                (1 / 165) ** 0.5,
+            ),
+        ],
+    )
+    def test_initializers(self, contrib, session, make, largest, deviation):
+        v1.set_random_seed(7)
+        values = session.run(make(contrib.layers)([3, 5, 7, 11]))
+        assert 0.9 * largest < np.abs(values).max() <= largest * (1 + 1e-6)
+        # 1,155 values: 4 deviations of their standard deviation.
+        np.testing.assert_allclose(values.std(), deviation, rtol=4 / (2 * 1155) ** 0.5)
+
+    def test_regularizers(self, contrib, session):
+        values = tf.constant([3.0, -4.0])
+        losses = [
+            contrib.layers.l1_regularizer(0.1)(values),
+            contrib.layers.l2_regularizer(0.1)(values),
+        ]
+        np.testing.assert_allclose(session.run(losses), [0.7, 1.25], rtol=1e-6)
+        assert contrib.layers.l2_regularizer(0.0)(values) is None
+        with pytest.raises(ValueError, match="the scale 1 must be a float"):
+            contrib.layers.l2_regularizer(1)
+        with pytest.raises(ValueError, match=r"-0\.1 must not be negative"):
+            contrib.layers.l1_regularizer(-0.1)
 
     def test_layer_norm(self, contrib, session):
         inputs = np.random.default_rng(0).normal(3, 2, [4, 5, 6]).astype(np.float32)

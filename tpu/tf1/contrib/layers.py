@@ -2,9 +2,78 @@
 
 from __future__ import annotations
 
+import numbers
+
 import tensorflow as tf
 
-__all__ = ["layer_norm"]
+__all__ = [
+    "l1_regularizer",
+    "l2_regularizer",
+    "layer_norm",
+    "variance_scaling_initializer",
+    "xavier_initializer",
+    "xavier_initializer_conv2d",
+]
+
+# Standard deviation of a normal distribution of 1 that is truncated at 2: 2.15 divides by it.
+_TRUNCATED = 0.87962566103423978
+
+
+def variance_scaling_initializer(
+    factor=2.0, mode="FAN_IN", uniform=False, seed=None, dtype=tf.float32
+):
+    """Returns an initializer of He et al. 2015; see `xavier_initializer`.
+
+    Args:
+      factor: of the variance, which is `factor / n`.
+      mode: "FAN_IN", "FAN_OUT" or "FAN_AVG": what n is.
+      uniform: True for a uniform distribution, False for a truncated normal one.
+      seed: of the random numbers.
+      dtype: of the variables.
+
+    Raises:
+      TypeError: the dtype is not floating point.
+      ValueError: the mode is not known, or the factor not positive.
+    """
+    if not tf.as_dtype(dtype).is_floating:
+        raise TypeError(f"variance_scaling_initializer: dtype {dtype} is not floating point")
+    kind = "uniform" if uniform else "truncated_normal"
+    # 1.x makes up for the truncation by a factor of 1.3.
+    scale = factor if uniform else 1.3 * factor * _TRUNCATED**2
+    return tf.compat.v1.variance_scaling_initializer(scale, mode.lower(), kind, seed, dtype)
+
+
+def xavier_initializer(uniform=True, seed=None, dtype=tf.float32):
+    """Returns an initializer of Glorot and Bengio 2010."""
+    return variance_scaling_initializer(1.0, "FAN_AVG", uniform, seed, dtype)
+
+
+xavier_initializer_conv2d = xavier_initializer
+
+
+def l1_regularizer(scale, scope=None):
+    """Returns a function of a tensor: `scale` times the sum of its absolute values."""
+    return _regularizer(scale, scope, "l1_regularizer", lambda x: tf.reduce_sum(tf.abs(x)))
+
+
+def l2_regularizer(scale, scope=None):
+    """Returns a function of a tensor: `scale` times half the sum of its squares."""
+    return _regularizer(scale, scope, "l2_regularizer", tf.nn.l2_loss)
+
+
+def _regularizer(scale, scope, name, loss_of):
+    if isinstance(scale, numbers.Integral):
+        raise ValueError(f"{name}: the scale {scale} must be a float")
+    if isinstance(scale, numbers.Real) and scale < 0:
+        raise ValueError(f"{name}: the scale {scale} must not be negative")
+    if isinstance(scale, numbers.Real) and scale == 0:
+        return lambda _: None
+
+    def regularize(weights):
+        with tf.name_scope(scope or name):
+            return tf.multiply(tf.cast(scale, weights.dtype.base_dtype), loss_of(weights))
+
+    return regularize
 
 
 def layer_norm(

@@ -7,6 +7,7 @@ from PIL import Image
 
 from common import pictures
 from common.canvas import Canvas
+from models import collapse
 
 # Larger matrices are left out of tables and result files; the most confused pairs are listed for
 # any number of classes.
@@ -42,6 +43,10 @@ class ConfusionMatrix:
     def text(self, evaluation):
         """Returns precision, recall and F1 of each class, the matrix and the most confused."""
         return text(evaluation.metrics["confusion_matrix"], self._class_names)
+
+    def find_collapse(self, evaluation):
+        """Returns a line if all predictions are one class; see `models.model.CollapseFinder`."""
+        return collapse.of_classes(evaluation.metrics["confusion_matrix"], self._class_names)
 
 
 def figures(matrix, class_names):

@@ -219,6 +219,14 @@ class Report(Protocol):
 
 
 @runtime_checkable
+class CollapseFinder(Protocol):
+    """A report or a host metric that finds predictions which are the same for all examples."""
+
+    def find_collapse(self, evaluation: Evaluation) -> str:
+        """Returns the line that an evaluation prints after its metrics, "" without a collapse."""
+
+
+@runtime_checkable
 class RankingReport(Report, Protocol):
     """A report that also needs the worst examples of the whole split. A model has at most one.
 

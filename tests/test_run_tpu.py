@@ -69,6 +69,17 @@ def test_eval_matches_run_cpu(run_in, run_tpu_in, uncertain_dir, result, name, b
     numerics.assert_close(tpu["average_loss"], cpu["average_loss"], **MLP)
 
 
+@pytest.mark.parametrize("wrapper", ["run_in", "run_tpu_in"])
+def test_an_evaluation_tells_that_all_predictions_are_one_class(request, wrapper, tmp_path, capsys):
+    run = request.getfixturevalue(wrapper)
+    # Features that are almost 0: only the bias of the classes is learned.
+    run(tmp_path, "--mode=train_and_eval", "--train_steps=2", "--params=pixel_scale=1e-9")
+    line, after = capsys.readouterr().out.partition("eval of step 2 on test: ")[2].split("\n")[:2]
+    assert line.endswith("examples 41")
+    assert after.startswith("all 41 predictions are '")
+    assert "': the model has not learned the classes. Train longer" in after
+
+
 @pytest.mark.parametrize(("name", "batch_size"), [("1x2", 14), slow("v3-8", 8), slow("v3-8", 104)])
 def test_predict_matches_run_cpu(run_in, run_tpu_in, uncertain_dir, tmp_path, name, batch_size):
     run_in(uncertain_dir, "--mode=predict", f"--predict_output={tmp_path}/cpu.npz")

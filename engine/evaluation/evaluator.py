@@ -12,7 +12,7 @@ from engine.evaluation import host_metrics, reports
 from engine.evaluation.eval_session import EvalSession, PredictSession
 from engine.hooks import progress, results, summaries
 from input_fns import DataError
-from models.model import ModelError, Report
+from models.model import CollapseFinder, ModelError, Report
 
 
 class Evaluator:
@@ -91,8 +91,9 @@ class _SplitEvaluator:
             **(examples.first if examples else {}),
         )
         host_metrics.write_files(updated, evaluation.folder)
+        of_model = settings.model.reports(settings.params, settings.pipeline)
         model_reports = [
-            *settings.model.reports(settings.params, settings.pipeline),
+            *of_model,
             *(metric for metric in updated if isinstance(metric, Report)),
         ]
         if found:
@@ -103,6 +104,8 @@ class _SplitEvaluator:
         num_examples = scalars.pop("examples")
         line = ", ".join(f"{name} {value:.4f}" for name, value in scalars.items())
         print(f"eval of step {step} on {shown}: {line}, examples {num_examples}", flush=True)
+        if step:  # before the first step predictions are the initial ones
+            _print_collapse([*of_model, *updated], evaluation)
         if print_reports:
             print("".join(report.text(evaluation) for report in model_reports), end="")
         return metrics
@@ -127,3 +130,10 @@ class _SplitEvaluator:
                 f"{self._size}: the shards and dataset.json disagree"
             )
         return metrics, step
+
+
+def _print_collapse(finders, evaluation):
+    for finder in finders:
+        line = finder.find_collapse(evaluation) if isinstance(finder, CollapseFinder) else ""
+        if line:
+            print(line, flush=True)

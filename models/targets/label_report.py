@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from models import collapse
 from models.targets import plots, ranking
 
 _MAX_LISTED = 100  # classes of a table in the result file
@@ -98,6 +99,14 @@ class LabelReport:
         flag = ",".join(f"{value:.6g}" for value in best)
         lines += ["", f"thresholds with the best F1 of each class: --params=threshold=[{flag}]"]
         return "\n".join(lines) + "\n"
+
+    def find_collapse(self, evaluation):
+        """Returns a line if all predictions are equal; see `models.model.CollapseFinder`."""
+        del evaluation
+        labels, probabilities = self._arrays()
+        return collapse.of_labels(
+            labels, probabilities >= np.float32(self._thresholds), self._class_names
+        )
 
     def _arrays(self):
         return np.concatenate(self._labels), np.concatenate(self._probabilities)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from models import collapse
 from models.targets import plots, ranking
 
 _MAX_NAME = 24  # letters
@@ -70,6 +71,12 @@ class NumberReport:
             cells = (f"{row[column]:>23.6g}" for column in columns)
             lines.append(" ".join([f"{name[:_MAX_NAME]:{width}}", *cells]))
         return "\n".join(lines) + "\n"
+
+    def find_collapse(self, evaluation):
+        """Returns a line if predictions are equal; see `models.model.CollapseFinder`."""
+        del evaluation
+        lines = (collapse.of_numbers(*column) for column in self._columns())
+        return next(filter(None, lines), "")
 
     def _columns(self):
         labels, numbers = np.concatenate(self._labels), np.concatenate(self._numbers)

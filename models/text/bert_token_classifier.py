@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from common.constants import DOCUMENT_INDEX
+from models import collapse
 from models.layers.dropout import dropout
 from models.layers.losses import cross_entropy
 from models.model import Loss, ModelError
@@ -132,6 +133,12 @@ class EntityF1:
         return {
             name: part / whole if whole else 0.0 for name, (part, whole) in zip(self.names, pairs)
         }
+
+    def find_collapse(self, evaluation):
+        """Returns a line if no entity is predicted; see `models.model.CollapseFinder`."""
+        del evaluation
+        self._count()
+        return collapse.of_entities(self._wanted, self._predicted)
 
 
 def entities(tags: Sequence[str]) -> set[tuple[int, int, str]]:

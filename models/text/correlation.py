@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from models import collapse
 from models.targets import ranking
 
 
@@ -24,5 +25,13 @@ class Correlation:
 
     def result(self):
         """Returns `{"pearson": float, "spearman": float}`."""
-        labels, scores = np.concatenate(self._labels), np.concatenate(self._scores)
+        labels, scores = self._arrays()
         return {name: getattr(ranking, name)(labels, scores) for name in self.names}
+
+    def find_collapse(self, evaluation):
+        """Returns a line if all scores are equal; see `models.model.CollapseFinder`."""
+        del evaluation
+        return collapse.of_numbers("score", *self._arrays())
+
+    def _arrays(self):
+        return np.concatenate(self._labels), np.concatenate(self._scores)

@@ -118,3 +118,34 @@ def test_the_report_writes_files_and_tensorboard_s_image_and_table(tmp_path):
     assert (image.width, image.height) == Image.open(io.BytesIO(png)).size
     table = tf.make_ndarray(found["confusion_matrix/table"].tensor).item().decode()
     assert table.splitlines()[2] == "| **healthy** | 30 | 1 | 0 | 1 |"
+
+
+def collapse_of(*rows):
+    evaluation = Evaluation("", 7, {"confusion_matrix": np.array(rows)})
+    return confusion_matrix.ConfusionMatrix(("good", "bad")).find_collapse(evaluation)
+
+
+def test_predictions_of_one_class_are_a_collapse():
+    assert collapse_of([0, 13], [0, 11]) == (
+        "all 24 predictions are 'bad': the model has not learned the classes. Train longer, or "
+        "with a smaller learning rate"
+    )
+
+
+def test_a_collapse_to_a_frequent_class_proposes_class_weights():
+    line = collapse_of([93, 0], [7, 0])
+    assert line.startswith("all 100 predictions are 'good', as are 93 % of the labels: the model")
+    assert "#imbalanced-classes" in line
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ([12, 1], [11, 0]),
+        ([9, 0], [8, 0]),  # a small split
+        ([29, 0], [4, 0]),  # few examples of the other class
+        ([29, 0], [0, 0]),
+    ],
+)
+def test_other_predictions_are_no_collapse(rows):
+    assert collapse_of(*rows) == ""

@@ -125,3 +125,24 @@ def test_files_of_the_reports():
     for name in pictures:
         image = Image.open(io.BytesIO(evaluation.files[name]))
         assert len(image.getcolors(2**16)) > 3
+
+
+def test_no_label_above_the_thresholds_is_a_collapse():
+    line = label_report(probabilities=PROBABILITIES / 2).find_collapse(None)
+    assert line.startswith("no label is predicted for any of the 31 examples: all probabilities")
+    assert "--mode=eval prints the thresholds" in line
+    assert label_report().find_collapse(None) == ""
+    assert label_report(LABELS * 0, PROBABILITIES / 2).find_collapse(None) == ""
+
+
+def test_the_same_labels_of_all_examples_are_a_collapse():
+    same = np.float32([0.9, 0.1, 0.6]) + PROBABILITIES / 1000
+    line = label_report(probabilities=same).find_collapse(None)
+    assert line.startswith("all 31 predictions are the labels a, c: the model has not learned")
+
+
+def test_equal_numbers_are_a_collapse():
+    report = NumberReport(("age", "height"))
+    report.update({}, NUMBERS, {"numbers": np.stack([GUESSES[:, 0], np.full(31, 1.5)], axis=1)})
+    assert "all 31 predictions of 'height' are about 1.5: the" in report.find_collapse(None)
+    assert number_report().find_collapse(None) == ""

@@ -6,11 +6,15 @@ import pytest
 from models.text.correlation import Correlation
 
 
-def correlate(labels, scores):
+def correlation(labels, scores):
     metric = Correlation()
     for part in np.array_split(np.arange(len(labels)), 3):
         metric.update({}, {"score": labels[part]}, {"scores": scores[part]})
-    return metric.result()
+    return metric
+
+
+def correlate(labels, scores):
+    return correlation(labels, scores).result()
 
 
 def test_correlations_are_those_of_the_whole_split():
@@ -24,3 +28,18 @@ def test_correlations_are_those_of_the_whole_split():
 
 def test_a_constant_prediction_has_no_correlation():
     assert correlate(np.arange(13.0), np.ones(13)) == {"pearson": 0.0, "spearman": 0.0}
+
+
+def test_equal_scores_are_a_collapse():
+    labels = np.arange(23.0)
+    nearly = 3.375 + np.resize([0.03, -0.03], 23)
+    assert (
+        correlation(labels, nearly)
+        .find_collapse(None)
+        .startswith(
+            "all 23 predictions of 'score' are about 3.376: the model has not learned the numbers"
+        )
+    )
+    assert correlation(labels, nearly + labels / 9).find_collapse(None) == ""
+    assert correlation(labels[:13], nearly[:13]).find_collapse(None) == ""  # a small split
+    assert correlation(np.ones(23), np.ones(23)).find_collapse(None) == ""

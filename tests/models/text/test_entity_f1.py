@@ -48,3 +48,11 @@ def test_tags_of_another_form_have_no_entities(tags, count):
 
 def test_no_entities_score_0():
     assert set(EntityF1(TAGS).result().values()) == {0.0}
+
+
+def test_no_predicted_entity_is_a_collapse():
+    labels = np.ones([23, 3], np.int32)
+    for predicted, is_collapse in ((0 * labels, True), (labels, False)):
+        metric = EntityF1(TAGS)
+        metric.update({}, {"tag_ids": labels}, {"tag_ids": predicted})
+        assert bool(metric.find_collapse(None)) == is_collapse

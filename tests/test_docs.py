@@ -1,5 +1,7 @@
 """Links and file names in the docs are valid; the examples in own_model.md and own_data.md run."""
 
+import csv
+import json
 import pathlib
 import re
 import shlex
@@ -53,6 +55,26 @@ def test_the_data_page_lists_each_source():
     named = set(re.findall(r"`([\w:]+)`", sources.partition("## ")[0]))
     assert {name for name in SOURCES if name != "tfds"} <= named
     assert "tfds:NAME" in named
+
+
+def test_predictions_are_joined_with_the_rows_of_texts(tmp_path, monkeypatch):
+    (code,) = fenced(ROOT / "docs" / "text.md", "python")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "mine").mkdir(parents=True)
+    (tmp_path / "new.csv").write_text('\ufeffreview,id\n"a, ""b""\nc",7\n\nd,8\n', "utf-8")
+    rows = [
+        {"index": 1, "class_names": "bad", "probabilities": [0.75, 0.25]},
+        {"index": 0, "class_names": "good", "probabilities": [0.375, 0.625]},
+    ]
+    lines = "".join(f"{json.dumps(row)}\n" for row in rows)
+    (tmp_path / "runs" / "mine" / "new.jsonl").write_text(lines)
+    exec(code, {})
+    with open("predicted.csv", newline="", encoding="utf-8") as file:
+        assert list(csv.reader(file)) == [
+            ["review", "id", "class", "probability"],
+            ['a, "b"\nc', "7", "good", "0.625"],
+            ["d", "8", "bad", "0.75"],
+        ]
 
 
 def test_own_data_example(tmp_path, monkeypatch, run_with, run_tpu_with, result):

@@ -147,5 +147,5 @@ def test_a_collapse_to_a_frequent_class_proposes_class_weights():
         ([29, 0], [0, 0]),
     ],
 )
-def test_other_predictions_are_no_collapse(rows):
+def test_other_predictions_are_not_a_collapse(rows):
     assert collapse_of(*rows) == ""

@@ -471,7 +471,7 @@ def test_a_score_that_is_no_number_is_an_error(folder, score):
         read(folder, task="regression")
 
 
-def test_scores_that_are_no_numbers_are_counted(folder):
+def test_invalid_scores_are_counted(folder):
     (folder / "train.tsv").write_text("text\tlabel\ngood\t1\nbad\t\nfilm\t2\ndog\tmany\n")
     message = r"line 3: no score \(the first of 2 such rows\)\. Write a number, or remove them"
     with pytest.raises(DataError, match=message):

@@ -336,14 +336,14 @@ def _errors():
         yield
     except SystemExit as end:
         if end.code == 128 + signal.SIGINT:
-            raise Interrupted("stopped; the same call resumes") from end
+            raise Interrupted("stopped; the same call resumes") from None
         if end.code in (128 + signal.SIGTERM, 128 + signal.SIGHUP):
             raise  # whoever sent it waits for the end of this process
         raise RunError(f"the run ended with status {end.code}") from end
     except (UsageError, RunError):
         raise
-    except KeyboardInterrupt as interrupt:
-        raise Interrupted("stopped before its end; the same call runs it again") from interrupt
+    except KeyboardInterrupt:
+        raise Interrupted("stopped before its end; the same call runs it again") from None
     except Exception as error:
         problem = io_errors.describe(error)
         if problem is None:

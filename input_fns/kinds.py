@@ -142,6 +142,10 @@ class Kind:
         """Returns the class names of the examples, or of their parts, in the order of classes."""
         return data.target.class_names if data.target else data.class_names
 
+    def class_counts(self, data: DatasetInfo, split: str) -> dict[str, int]:
+        """Returns how often each class is in a split; {} if that is unknown."""
+        return dict(zip(data.class_names, data.splits[split].label_histogram))
+
     def describe(self, data: DatasetInfo) -> str:
         """Returns what the data set has, for people."""
         num_classes = len(self.all_class_names(data))

@@ -77,6 +77,13 @@ def check(checkpoint: str, model_dir: str, pipeline: Pipeline) -> None:
         if key in record and record[key] != ours.get(key):
             is_own = candidate.rstrip("/") == model_dir.rstrip("/")
             flag = "" if is_own else f" (--checkpoint={checkpoint})"
+            sizes = _image_sizes(record[key], ours[key]) if key == "features" else None
+            if sizes:
+                raise UsageError(
+                    f"the model in {candidate}{flag} was trained on images of {sizes[0]}, and this "
+                    f"run has images of {sizes[1]}. Use --image_size={sizes[0]}, or another "
+                    f"--model_dir (the record is {FILE_NAME})"
+                )
             raise UsageError(
                 f"data set '{pipeline.data.name}' in {pipeline.data.data_dir} has other {key} than "
                 f"'{record['data_set']}', which the model in {candidate}{flag} was trained on: "
@@ -106,6 +113,16 @@ def _features(trained, given):
         return ", ".join(f"{name} {dtype} {shape}" for name, (dtype, *shape) in features.items())
 
     return f"{text(trained)} in training; {text(given)} now"
+
+
+def _image_sizes(trained, given):
+    """Returns the sizes, "HEIGHTxWIDTH", if nothing but that of the image differs; else None."""
+    if {**trained, "image": None} != {**given, "image": None} or not trained.get("image"):
+        return None
+    (dtype, *shape), (other_dtype, *other_shape) = trained["image"], given["image"]
+    if dtype != other_dtype or len(shape) != 3 or shape[2:] != other_shape[2:]:
+        return None
+    return ["x".join(map(str, found[:2])) for found in (shape, other_shape)]
 
 
 def _assets(trained, given):

@@ -15,15 +15,16 @@ from input_fns.dataset_info import DatasetInfo
 # With fewer classes, a data set may be a small trial.
 _MANY_CLASSES = 10
 # A name is rather a typing error than a class below this share of the examples of the other one.
-_RARE, _NEAR, _SHORTEST, _MOST_NAMES = 0.03, 0.8, 4, 1000
+_RARE, _NEAR, _MOST_NAMES = 0.03, 0.8, 1000
+# Letters of a name that may be misspelled, and of one in which letters may be swapped: "RCB".
+_SHORTEST_NEAR, _SHORTEST = 4, 3
 
 
 def of_names(data: DatasetInfo) -> Iterator[Anomaly]:
     """Yields classes and tags that may be two spellings of one: "Cat" and "cat"."""
     first: dict[str, str] = {}
     tags = data.properties.get("tag_names") if "tag_ids" in data.features else None
-    labels = data.target.class_names if data.target else ()
-    for name in (*data.class_names, *labels, *(tags or ())):
+    for name in (*data.all_class_names, *(tags or ())):
         key = " ".join(unicodedata.normalize("NFKC", str(name)).casefold().split())
         key = key.replace("\N{MINUS SIGN}", "-")
         other = first.setdefault(key, name)
@@ -33,19 +34,22 @@ def of_names(data: DatasetInfo) -> Iterator[Anomaly]:
 
 def of_rare_names(data: DatasetInfo) -> Iterator[Anomaly]:
     """Yields classes of few examples whose names are nearly those of frequent ones: "postive"."""
-    if "train" not in data.splits or len(data.class_names) > _MOST_NAMES:
+    if "train" not in data.splits or len(data.all_class_names) > _MOST_NAMES:
         return
-    counts = dict(zip(data.class_names, data.splits["train"].label_histogram))
+    counts = data.kind.class_counts(data, "train")
     most = max(counts.values(), default=0)
     frequent = [name for name, count in counts.items() if count > _RARE * most]
     # Names that differ in a number are two classes.
     letters = {_letters(other): other for other in frequent if len(other) >= _SHORTEST}
+    long = [found for found in letters if len(found) >= _SHORTEST_NEAR]
     for name in (name for name, count in counts.items() if count <= _RARE * most):
-        for found in difflib.get_close_matches(_letters(name), letters, 1, _NEAR):
+        near = difflib.get_close_matches(_letters(name), long, 1, _NEAR)
+        swapped = [found for found in letters if sorted(found) == sorted(_letters(name))]
+        for found in (swapped or near)[:1]:
             other = letters[found]
             if found != _letters(name) and counts[name] <= _RARE * counts[other]:
                 yield Anomaly(
-                    f"the class '{name}' has {counted(counts[name], 'example')} and '{other}' has "
+                    f"the class '{name}' occurs {counted(counts[name], 'time')} and '{other}' "
                     f"{counts[other]}: they may be one class"
                 )
 

@@ -202,6 +202,11 @@ class Annotations(Kind):
         what = "boxes" if self.has_boxes else "masks"
         return f"images with their {what}", contact_sheet.of_annotations(data)
 
+    def class_counts(self, data, split):
+        """Returns the numbers of boxes or pixels."""
+        del data
+        return dict(zip(self.class_names, self.splits[split].counts))
+
     def count_anomalies(self, data):
         """Yields what is odd about the numbers of boxes or pixels."""
         from input_fns.image import annotation_anomalies

@@ -37,7 +37,7 @@ def _of_boxes(data, split, found):
     if clipped > MANY * total:
         yield Anomaly(
             f"{clipped} of {total} boxes of '{split}' reached out of their image. They may be of "
-            "another size of it, or corners instead of width and height",
+            "another size of it, have x and y swapped, or be corners instead of width and height",
         )
 
 

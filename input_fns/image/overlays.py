@@ -26,7 +26,7 @@ class OverlayWriter:
     """Draws the predictions of each batch into their pictures before another writer gets it.
 
     Attributes:
-      endings: those of the other writer.
+      endings, class_names: those of the other writer.
     """
 
     def __init__(self, writer: PredictionWriter, folder: str, examples: Examples, draw: Callable):
@@ -39,7 +39,7 @@ class OverlayWriter:
           draw: `draw(picture, scale, row)` returns an RGB picture, which is `scale` times the
             original one, with the predictions of an example, `{name: array}`.
         """
-        self.endings = writer.endings
+        self.endings, self.class_names = writer.endings, getattr(writer, "class_names", ())
         self._writer, self._folder, self._examples, self._draw = writer, folder, examples, draw
 
     def write(self, path: str, batches: Iterator[dict[str, np.ndarray]]) -> None:

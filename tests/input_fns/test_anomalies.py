@@ -63,10 +63,17 @@ def test_two_spellings_of_a_class_are_a_warning(tmp_path, names, expected):
 def test_a_rare_class_with_nearly_the_name_of_another_is_a_warning(tmp_path, name, is_found):
     data = write(tmp_path, [0] * 60 + [1] + [2] * 50)
     named = dataclasses.replace(data, class_names=("positive", name, "neutral"))
-    expected = (
-        f"warning: the class '{name}' has 1 example and 'positive' has 60: they may be one class"
-    )
+    expected = f"warning: the class '{name}' occurs 1 time and 'positive' 60: they may be one class"
     assert found(named) == [expected] * is_found
+
+
+@pytest.mark.parametrize(("name", "is_found"), [("RCB", True), ("WBC", False), ("BC", False)])
+def test_a_rare_class_with_two_letters_swapped_is_a_warning(tmp_path, name, is_found):
+    data = write(tmp_path, [0] * 60 + [1] + [2] * 50)
+    warnings = found(dataclasses.replace(data, class_names=("RBC", name, "Platelets")))
+    assert warnings == [
+        f"warning: the class '{name}' occurs 1 time and 'RBC' 60: they may be one class"
+    ] * (is_found)
 
 
 def test_many_skipped_examples_are_a_warning(tmp_path):

@@ -19,6 +19,7 @@ from input_fns.image.sources.decoded_images import TRANSPOSED
 
 # Thinner boxes have no pixel, and the logarithm of their size would dominate a loss.
 MIN_SIDE = 0.1
+_CLIPPED_PIXELS = 0.5  # that a box must lose to be counted
 # Reasons in dataset.json.
 SWAPPED, NO_AREA = "with swapped corners", "without a valid area"
 NOT_FINITE, EMPTY, OUTSIDE = "not finite", "of zero width or height", "outside of the image"
@@ -150,7 +151,8 @@ def fix(
     if inside[2] - inside[0] < MIN_SIDE or inside[3] - inside[1] < MIN_SIDE:
         notes.left_out[OUTSIDE] += 1
         return None
-    if inside != (y0, x0, y1, x1):
+    # Annotation tools round fractions: less is not a fault.
+    if max(abs(a - b) for a, b in zip(inside, (y0, x0, y1, x1))) >= _CLIPPED_PIXELS:
         notes.corrected[CLIPPED] += 1
     return inside
 

@@ -80,9 +80,9 @@ def _class_names(parsed, options):
         hint = ""
         if problems:
             hint = ". Other folders are named with --source, --xml_folder and --image_folder"
+        none = "no XML has an object with a class and a box, and an image"
         raise DataError(
-            f"--source={options.source}: no XML has an object with a class and a box"
-            f"{'; '.join(['', *problems[:1], *reasons[:3]])}{hint}"
+            f"--source={options.source}: {'; '.join([none, *problems[:1], *reasons[:3]])}{hint}"
         )
     unknown = [name for name in options.class_names if name not in names]
     if unknown:

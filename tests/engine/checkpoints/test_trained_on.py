@@ -77,7 +77,8 @@ def test_other_classes_are_named(evaluate, changed, data_dir):
 def test_another_image_size_is_an_error(evaluate):
     status, output = evaluate("--image_size=9x9")
     assert status == 2
-    assert "image uint8 [7, 5, 1] in training; image uint8 [9, 9, 1] now" in output
+    assert "was trained on images of 7x5, and this run has images of 9x9" in output
+    assert "Use --image_size=7x5, or another --model_dir" in output
 
 
 def test_texts_that_are_truncated_elsewhere_are_an_error(tmp_path):

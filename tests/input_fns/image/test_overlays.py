@@ -63,6 +63,12 @@ def test_a_name_cannot_leave_the_folder(tmp_path):
     assert path.name == "000000_a_b_c.jpg"
 
 
+def test_class_names_of_the_other_writer_stay_known():
+    writer = types.SimpleNamespace(endings=(".jsonl",), class_names=NAMES)
+    made = overlays.OverlayWriter(writer, "drawn", None, None)
+    assert (made.endings, made.class_names) == ((".jsonl",), NAMES)
+
+
 def test_images_with_classes_have_nothing_to_draw():
     data = types.SimpleNamespace(name="pets", all_class_names=NAMES)
     with pytest.raises(UsageError, match="but pets has none of them"):

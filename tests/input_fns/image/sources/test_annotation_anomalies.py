@@ -10,6 +10,7 @@ from PIL import Image
 from input_fns import DataError, convert
 from input_fns.convert import writer
 from input_fns.convert.options import Options
+from input_fns.image.sources import boxes
 from tests import shapes_data, written
 
 SMALL = {"size": (20, 24), "side": (5, 9)}
@@ -119,6 +120,23 @@ def test_corners_instead_of_sizes_are_a_warning(prepared, change):
 
     change("train", to_corners)
     assert "boxes of 'train' reached out of their image" in prepared()
+
+
+def test_class_names_that_may_be_one_are_a_warning(prepared, shapes, change):
+    path = shapes / "annotations" / "instances_train.json"
+    content = json.loads(path.read_text())
+    names = [category["name"] for category in content["categories"]]
+    content["categories"].append({"id": 99, "name": names[0].upper()})
+    path.write_text(json.dumps(content))
+    change("train", lambda number, box: number == 0 and box.update(category_id=99))
+    assert f"the classes '{names[0]}' and '{names[0].upper()}' may be one class" in prepared()
+
+
+@pytest.mark.parametrize(("excess", "is_counted"), [(0.01, False), (0.49, False), (0.5, True)])
+def test_boxes_that_lose_a_fraction_of_a_pixel_are_not_counted(excess, is_counted):
+    notes = boxes.Notes()
+    assert boxes.fix((2.0, 3.0, 20 + excess, 7.0), (20, 24), notes) == (2.0, 3.0, 20, 7.0)
+    assert notes.corrected[boxes.CLIPPED] == is_counted
 
 
 def test_many_boxes_that_are_left_out_are_a_warning(prepared, change):

@@ -312,7 +312,9 @@ def test_a_broken_xml_does_not_stop_the_others(read, rows, shapes):
 def test_only_broken_xml_is_an_error_with_the_reason(read, shapes):
     for path in (shapes / "Annotations").iterdir():
         path.write_text("<annotations/>")
-    with pytest.raises(DataError, match=r"no XML has an object with a class and a box; .*CVAT's"):
+    with pytest.raises(
+        DataError, match=r"no XML has an object with a class and a box, and an image; .*CVAT's"
+    ):
         read("voc", source=shapes, task="detection")
 
 

@@ -103,8 +103,9 @@ IMAGES ?= cpu
 image-check:
 	@python3 -m tools.image_check --targets=$(IMAGES) $(if $(BASE),--base=$(BASE))
 
-# Writes one HTML page about a run: make report MODEL_DIR=runs/digits
-report: setup
+# Writes one HTML page about a run, or about several: make report MODEL_DIR="runs/a runs/b"
+report:
+	@tools/setup.sh $(TENSORFLOW) report
 	@$(IN_VENV) -m tools.report $(MODEL_DIR)
 
 # Kills trainings and cluster processes and compares the weights with an undisturbed run: ten minutes.
@@ -131,7 +132,7 @@ lock: setup-dev
 	@$(IN_VENV) -m uv pip compile --quiet --universal --python-version 3.9 --no-header --no-annotate \
 	  $(foreach extra,tensorflow beam text detection audio heic,--extra $(extra)) \
 	  -o requirements/beam.txt pyproject.toml
-	@for extra in text detection audio heic text_ops cloud serving pjrt dev docs; do \
+	@for extra in text detection audio heic report text_ops cloud serving pjrt dev docs; do \
 	  $(IN_VENV) -m uv pip compile --quiet --universal --python-version 3.9 --no-header --no-annotate \
 	    --extra $$extra -c requirements/tensorflow.txt -o requirements/$$extra.txt pyproject.toml || exit 1; done
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes .venv with the locked requirements: tools/setup.sh CHOICE [EXTRA ...]
-#   EXTRA   text | detection | audio | heic | text_ops | cloud | serving | check | pjrt | dev (requirements/EXTRA.txt)
+#   EXTRA   text | detection | audio | heic | report | text_ops | cloud | serving | check | pjrt | dev (requirements/EXTRA.txt)
 #   CHOICE  tensorflow | cpu | gpu | system (requirements/CHOICE.txt); 'system' keeps the TensorFlow
 #           that the machine's image brings, which on a Cloud TPU VM is the only one that drives it.
 #           'same': the one in .venv; in a new .venv, tensorflow.
@@ -24,7 +24,7 @@ fi
 
 for name in "$@"; do
   if [ ! -f "requirements/$name.txt" ]; then
-    echo "setup: there is no extra '$name': use text, detection, audio, heic, text_ops, cloud, serving, check, pjrt or dev" >&2
+    echo "setup: there is no extra '$name': use text, detection, audio, heic, report, text_ops, cloud, serving, check, pjrt or dev" >&2
     exit 2
   fi
 done

@@ -10,6 +10,7 @@ import pytest
 from common.errors import UsageError
 from tests.marks import slow
 from tools import report
+from tools.reporting import curves, runs
 
 
 class Tags(html.parser.HTMLParser):
@@ -38,19 +39,22 @@ def test_report_shows_the_run_without_external_resources(reported, tmp_path):
     page = (tmp_path / "page.html").read_text()
     tags = Tags()
     tags.feed(page)
-    assert all(source.startswith("data:image/png;base64,") for source in tags.sources)
+    outside = [s for s in tags.sources if not s.startswith(("data:image/png;base64,", "#part"))]
+    assert outside == []
     assert tags.found.count("img") == 1 + 24  # the confusion matrix, and the predictions
-    assert re.findall("<h2>(.*?)</h2>", page) == [
+    assert re.findall("<h2 .*?>(.*?)</h2>", page) == [
         "Curves",
         "Evaluation",
         "Predictions of step 20",
         "Speed",
         "Flags",
     ]
-    curves = re.findall("<figcaption>(.*?)</figcaption>", page)
-    assert {"accuracy", "loss", "learning_rate"} <= set(curves)
-    assert page.count("evaluation</text>") >= 2  # in the plots of accuracy and loss
+    names = re.findall("<figcaption>(.*?)</figcaption>", page)
+    assert {"examples/sec", "loss"} <= set(names)
+    assert '"name":"evaluation"' in page  # in the plot of the loss
+    assert "learning_rate 0." in page.partition("Constant: ")[2]
     assert "--model=mlp" in page
+    assert page.count("<details open><summary>classes") == 1
 
 
 def test_report_shows_each_evaluation(reported, run_in, tmp_path):
@@ -66,12 +70,12 @@ def test_report_of_training_only(run, tmp_path):
     model_dir = run("--mode=train", "--train_steps=10", "--summary_steps=5")
     report.main(model_dir)
     with open(f"{model_dir}/report.html") as file:
-        assert re.findall("<h2>(.*?)</h2>", file.read()) == ["Curves", "Speed", "Flags"]
+        assert re.findall("<h2 .*?>(.*?)</h2>", file.read()) == ["Curves", "Speed", "Flags"]
 
 
 def headings(model_dir):
     report.main(str(model_dir))
-    return re.findall("<h2>(.*?)</h2>", (model_dir / "report.html").read_text())
+    return re.findall("<h2 .*?>(.*?)</h2>", (model_dir / "report.html").read_text())
 
 
 ALL = ["Curves", "Evaluation", "Predictions of step 20", "Speed", "Flags"]
@@ -108,11 +112,11 @@ def test_result_without_sections_is_ignored(reported, tmp_path, content):
 def test_records_before_a_truncated_one_are_drawn(reported, tmp_path):
     model_dir = shutil.copytree(reported, tmp_path / "a [b]* ?")
     (path,) = model_dir.glob("events.*")
-    whole = report._scalars(str(model_dir), [])["loss"]
+    whole = runs.Run(str(model_dir), "").scalars()["training"]["loss"]
     os.truncate(path, path.stat().st_size - 7)
-    notes = []
-    assert report._scalars(str(model_dir), notes)["loss"].items() <= whole.items()
-    assert len(notes) == 1
+    run = runs.Run(str(model_dir), "")
+    assert run.scalars()["training"]["loss"].items() <= whole.items()
+    assert len(run.notes) == 1
     assert headings(model_dir) == [*ALL, "Not shown"]
 
 
@@ -121,14 +125,53 @@ def test_report_of_a_run_that_has_just_started(tmp_path):
     assert headings(tmp_path) == ["Flags"]
 
 
-def test_plot_without_finite_values():
-    colors = {"training": "blue", "evaluation": "red"}
-    nothing = report._svg({"evaluation": {1: float("inf"), 2: float("nan")}}, colors)
-    assert "not finite</text>" in nothing
-    assert "step 2</text>" in nothing
-    broken_off = report._svg({"training": {1: 3.0, 2: 2.5, 3: float("inf")}}, colors)
-    assert "not finite" not in broken_off
-    assert [f"{end}</text>" in broken_off for end in ("3", "2.5", "step 3")] == [True] * 3
+class FakeRun:
+    """A run with these scalars of its training."""
+
+    def __init__(self, name="", **tags):
+        self.name, self._tags = name, tags
+
+    def scalars(self):
+        return {"training": self._tags}
+
+
+def test_values_that_are_not_finite_are_gaps():
+    drawn = curves.draw([FakeRun(loss={1: 3.0, 2: float("inf"), 3: float("nan"), 4: 2.5})])
+    assert '"y":[3.0,null,null,2.5]' in drawn
+
+
+def test_constant_curves_are_a_line_of_text():
+    drawn = curves.draw([FakeRun(learning_rate={1: 0.5, 2: 0.5}, loss={1: 3.0, 2: 2.0})])
+    assert re.findall("<figcaption>(.*?)</figcaption>", drawn) == ["loss"]
+    assert "Constant: learning_rate 0.5" in drawn
+
+
+def test_long_curves_are_thinned_and_keep_their_end():
+    points = [(step, 1.0 / (step + 1)) for step in range(4321)]
+    thinned = curves._thinned(points)
+    assert len(thinned) == 1441
+    assert thinned[-1] == points[-1]
+
+
+def test_names_of_a_run_cannot_leave_the_page():
+    drawn = curves.draw([FakeRun(**{"</script><b>": {1: 3.0, 2: 2.0}})])
+    assert "</script><b>" not in drawn
+
+
+def test_several_runs_are_compared(reported, tmp_path, monkeypatch):
+    other = shutil.copytree(reported, tmp_path / "other")
+    text = (other / "flags.cfg").read_text()
+    (other / "flags.cfg").write_text(f"{text}--params=learning_rate=0.25,layers=[3,5],momentum=0\n")
+    monkeypatch.chdir(tmp_path)
+    report.main(str(reported), str(other))
+    page = (tmp_path / "report.html").read_text()
+    headings = re.findall("<h2 .*?>(.*?)</h2>", page)
+    assert headings[:3] == ["Flags that differ", "Curves", "Evaluation"]
+    table = page.partition("Flags that differ</h2>")[2].partition("</table>")[0]
+    found = dict(re.findall("<tr><td>(.*?)</td>.*?<td>([^<]*)</td></tr>", table))
+    assert found == {"learning_rate": "0.25", "layers": "[3,5]", "momentum": "0"}
+    for run in (reported, other):
+        assert f'"name":"{run}: training"'.replace("/", "\\u002f") in page
 
 
 def test_folder_without_a_run_raises(tmp_path):

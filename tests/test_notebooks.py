@@ -1,5 +1,6 @@
 """The notebooks run from top to bottom; the stop button of a notebook ends a training."""
 
+import importlib.util
 import json
 import pathlib
 import re
@@ -48,6 +49,17 @@ def test_the_first_cell_installs_where_the_package_is_missing(path):
     first = "".join(cells(path, "code")[0]["source"])
     assert 'find_spec("estimator_models") is None' in first
     assert '%pip install --quiet "estimator-models[' in first
+
+
+@pytest.mark.parametrize("is_clone", [True, False])
+@by_notebook
+def test_the_first_cell_installs_the_clone_that_it_is_in(path, is_clone, tmp_path, monkeypatch):
+    first = "".join(cells(path, "code")[0]["source"])
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.chdir(path.parent if is_clone else tmp_path)
+    found = {}
+    exec(re.sub(r"%pip .*", "pass", first), found)  # noqa: S102, the code of the cell
+    assert found["source"] == (f"file://{ROOT}" if is_clone else "git+REPOSITORY")
 
 
 @pytest.mark.slow  # minutes

@@ -58,7 +58,7 @@ def test_the_first_cell_installs_the_clone_that_it_is_in(path, is_clone, tmp_pat
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     monkeypatch.chdir(path.parent if is_clone else tmp_path)
     found = {}
-    exec(re.sub(r"%pip .*", "pass", first), found)  # noqa: S102, the code of the cell
+    exec(re.sub(r"%pip .*", "pass", first), found)
     assert found["source"] == (f"file://{ROOT}" if is_clone else "git+REPOSITORY")
 
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tools.reporting import runs as files
-from tools.reporting.runs import Run
+from tools.reporting.runs import Run, matches, read
 
 # Pictures of an evaluation, and what their names do not say.
 _TITLES = {"confusion_matrix": "confusion matrix, rows are labels"}
@@ -46,7 +45,7 @@ def details(run: Run) -> str:
             lambda section=section, folder=folder: _classes(section, folder, step),
             "",
         )
-        for match in files.matches(folder, rf"([a-z_]+)_{step}\.png"):
+        for match in matches(folder, rf"([a-z_]+)_{step}\.png"):
             path = os.path.join(folder, match[0])
             if not tf.io.gfile.isdir(path):
                 title = _TITLES.get(match[1], match[1].replace("_", " "))
@@ -68,8 +67,8 @@ def _classes(section, folder, step):
         more = len(rows) - _MOST_CLASSES
         note = f'<p class="note">and {more} more classes</p>' if more > 0 else ""
         shown = table(["class", *columns], rows[:_MOST_CLASSES]) + note
-    elif files.matches(folder, rf"classes_{step}\.txt"):
-        shown = f"<pre>{html.escape(files.read(folder, f'classes_{step}.txt'))}</pre>"
+    elif matches(folder, rf"classes_{step}\.txt"):
+        shown = f"<pre>{html.escape(read(folder, f'classes_{step}.txt'))}</pre>"
     else:
         return ""
     return f"<details open><summary>classes</summary>{shown}</details>"

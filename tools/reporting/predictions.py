@@ -11,9 +11,8 @@ from input_fns.core import records, serving
 from input_fns.image import contact_sheet, images
 from input_fns.image.image_pipeline import ImagePipeline
 from input_fns.image.kind import Images
-from tools.reporting import runs as files
 from tools.reporting.evaluations import image_tag
-from tools.reporting.runs import Run
+from tools.reporting.runs import Run, matches, read
 
 _COUNT, _CELL, _MOST_READ = 24, 96, 2000
 
@@ -23,7 +22,7 @@ def draw(run: Run) -> tuple[int, str]:
 
     The wrong predictions of the highest probabilities come first, of the first 2,000 examples.
     """
-    found = files.matches(run.folder, r"predictions_(.+)_([0-9]{1,18})\.jsonl")
+    found = matches(run.folder, r"predictions_(.+)_([0-9]{1,18})\.jsonl")
     data_dir = run.flags.get("data_dir", "")
     if not found or not dataset_info.exists(data_dir):
         return 0, ""
@@ -33,7 +32,7 @@ def draw(run: Run) -> tuple[int, str]:
         return 0, ""
     newest = max(of_splits, key=lambda match: int(match[2]))
     split, step = newest[1], int(newest[2])
-    lines = files.read(run.folder, newest[0]).splitlines()[:_MOST_READ]
+    lines = read(run.folder, newest[0]).splitlines()[:_MOST_READ]
     rows = [json.loads(line) for line in lines]
     if not rows:
         return 0, ""

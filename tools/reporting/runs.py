@@ -12,6 +12,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from common import flagfiles
+from engine.cli import hparams
+
 # Sections of result_<step>.json and folders of evaluations; see `results.evaluation_name`.
 EVALUATION = r"eval(?:_(.+?))?/?"
 # Evaluation metric -> training summary of the same quantity, drawn in one plot.
@@ -33,6 +36,7 @@ class Run:
       folder: the model_dir.
       name: of the run on the page.
       flags_text: contents of flags.cfg.
+      flags: `{name: value}` of flags.cfg, each of --params by its own name; the last one counts.
       results: contents of the result files, oldest first; each has a `step`.
       notes: what cannot be shown, and why.
     """
@@ -41,6 +45,7 @@ class Run:
         """Reads flags.cfg and the result files."""
         self.folder, self.name, self.notes = folder, name, []
         self.flags_text = self.attempt("flags.cfg", lambda: read(folder, "flags.cfg"), "")
+        self.flags = self.attempt("flags.cfg", lambda: _flags(self.flags_text), {})
         found = [
             self.attempt(match[0], lambda match=match: _result(folder, match), None)
             for match in matches(folder, r"result_([0-9]{1,18})\.json")
@@ -55,20 +60,6 @@ class Run:
             reason = " ".join(str(error).split())[:_NOTE_LENGTH]
             self.notes.append(f"{name}: {type(error).__name__}: {reason}")
             return default
-
-    @property
-    def flags(self) -> dict[str, str]:
-        """`{name: value}` of flags.cfg, each of --params by its own name; the last one counts."""
-        found = {}
-        for line in self.flags_text.splitlines():
-            name, _, value = line[2:].partition("=")
-            if name != "params":
-                found[name] = value
-                continue
-            # A value in brackets, or with an operation such as conv:32:3, may have commas.
-            for key, each in re.findall(r"(\w+)=((?:\[[^\]]*\]|[^,\[])*)", value):
-                found[key] = each
-        return found
 
     @property
     def evaluations(self) -> tuple[int, dict[str, dict]]:
@@ -123,6 +114,16 @@ def different_flags(runs: list[Run]) -> dict[str, list[str]]:
     names = dict.fromkeys(name for flags in of_runs for name in flags if name not in _PATHS)
     values = {name: [flags.get(name, "") for flags in of_runs] for name in names}
     return {name: found for name, found in values.items() if len(set(found)) > 1}
+
+
+def _flags(text):
+    found = {}
+    for name, value in flagfiles.pairs(text):
+        if name == "params":
+            found.update(pair for _, pair in hparams.pairs([value]))
+        else:
+            found[name] = value
+    return found
 
 
 def _result(folder, match):

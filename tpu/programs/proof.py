@@ -70,8 +70,11 @@ class _Proof:
                     different = self._different(same, small, names)
         if different:
             has_factors = any(d.factor != 1 for d in different)
-            hint = "Is the loss summed or averaged over the examples and the cores alike?"
-            hint = "The gradients are not of the same size, see 'factors'" if has_factors else hint
+            hint = (
+                "The gradients are not of the same size, see 'factors'"
+                if has_factors
+                else "Is the loss summed or averaged over the examples and the cores alike?"
+            )
             return False, [
                 *proofs,
                 f"not excused: if all cores get the same batch, {_describe(different)} on a CPU "

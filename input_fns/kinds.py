@@ -100,6 +100,21 @@ class SyntheticShapes:
 
 
 @dataclasses.dataclass(frozen=True)
+class Preview:
+    """An example as people look at it; attributes that it lacks are empty.
+
+    Attributes:
+      png: a picture, a PNG file.
+      wav: a recording, a WAV file.
+      text: a text.
+    """
+
+    png: bytes = b""
+    wav: bytes = b""
+    text: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
 class Kind:
     """Records of any features and labels, and what other kinds have in common with them.
 
@@ -196,6 +211,16 @@ class Kind:
     def first_example(self, data: DatasetInfo, split_name: str) -> list[str]:
         """Returns lines that show the first example of a valid split."""
         del data, split_name
+        return []
+
+    def previews(self, data: DatasetInfo, features: Mapping[str, np.ndarray]) -> list[Preview]:
+        """Returns examples as people look at them; [] if they are no sight.
+
+        Args:
+          data: the data set.
+          features: features `[n, ...]` as the pipeline gives them to a model.
+        """
+        del data, features
         return []
 
     def contact_sheet(self, data: DatasetInfo) -> tuple[str, bytes] | None:

@@ -4,9 +4,9 @@
     python -m tools.report MODEL_DIR MODEL_DIR... [PAGE.html]
 
 The page has the curves of the training and its evaluations, the numbers and classes of the last
-evaluations with their pictures, wrong predictions of a classifier with their images, the speed and
-the flags; of several runs the curves in one plot, and the hyperparameters that differ. Default:
-report.html in MODEL_DIR; of several, in the current folder.
+evaluations with their pictures, the worst predictions with their images, texts or recordings, the
+speed, the system and the flags; of several runs the curves in one plot, and the hyperparameters
+that differ. Default: report.html in MODEL_DIR; of several, in the current folder.
 """
 
 import html
@@ -32,7 +32,8 @@ body { font: 14px/1.5 sans-serif; max-width: 1100px; margin: 2em auto; padding: 
 .curves { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(480px, 100%), 1fr)) }
 figure { display: inline-block; margin: 0 1em 1em 0; vertical-align: top }
 .curves figure { display: block; min-width: 0; margin: 0; overflow: hidden }
-.curves figcaption { display: none } table { border-collapse: collapse } .wide { overflow-x: auto }
+.curves figcaption { display: none } figure.text { display: block; max-width: 70ch }
+table { border-collapse: collapse } .wide { overflow-x: auto }
 td, th { border: 1px solid #ccc; padding: 2px 8px; text-align: right } img { max-width: 100% }
 td:first-child, th:first-child { text-align: left } tr:hover { background: #f0f6ff }
 pre { background: #f4f4f4; padding: 1em; overflow: auto } summary { cursor: pointer }

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from common import files, locks
 from engine.checkpoints import find
+from engine.hooks import system
 from engine.hooks.progress import global_step
 
 # Types of the sections that are not dicts.
@@ -116,6 +117,7 @@ class TrainRecordHook(tf.estimator.SessionRunHook):
         """Initializes the hook with `RunSettings` and `TrainingState`."""
         self._settings, self._clock, self._started = settings, state.clock, state.started
         self._start_step = None
+        self._system = ""
         self._start_up = None
         self._counted_from = None
         self._steps = 0
@@ -127,9 +129,10 @@ class TrainRecordHook(tf.estimator.SessionRunHook):
             file.write(self._settings.flagfile)
 
     def after_create_session(self, session, coord):
-        """Records the step from which the first session starts."""
+        """Records the step from which the first session starts, and what it runs on."""
         if self._start_step is None:
             self._start_step = global_step(session)
+            self._system = system.describe(session)
         self._counted_from = None
 
     def before_run(self, run_context):
@@ -156,6 +159,7 @@ class TrainRecordHook(tf.estimator.SessionRunHook):
             "seconds_after_first_step": round(self._seconds, 3),
             "examples_per_second": round(self._rate(), 1),
             "skipped_records": self._settings.train.skipped_records,
+            "system": self._system,
         }
         write(self._settings.model_dir, self._step, "train", record)
 

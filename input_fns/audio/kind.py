@@ -13,6 +13,7 @@ from input_fns.core.target import FEATURE
 from input_fns.kinds import Kind
 
 _MAX_PIECES, _MAX_TOKENS = 2**21, 2**20
+_PREVIEW_SECONDS = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,6 +97,16 @@ class Audio(Kind):
         from input_fns.audio.audio_pipeline import AudioPipeline
 
         return AudioPipeline(data, augment.parse(options.augment), options.cache)
+
+    def previews(self, data, features):
+        """Returns the first ten seconds of recordings."""
+        from input_fns.audio.audio_pipeline import to_wav
+
+        sizes = np.minimum(features["num_samples"], _PREVIEW_SECONDS * self.sample_rate)
+        return [
+            kinds.Preview(wav=to_wav(waveform[:size], self.sample_rate))
+            for waveform, size in zip(features["waveform"], sizes)
+        ]
 
     def anomalies(self, sample):
         """Yields silent, clipped or equal recordings, and texts that are too long for theirs."""

@@ -46,6 +46,17 @@ class Images(Kind):
             has_classes="class_id" in options.model_features,
         )
 
+    def previews(self, data, features):
+        """Returns pictures; the brightest value of all becomes white."""
+        from common import pictures
+        from input_fns.image import contact_sheet
+
+        shown, brightest = features["image"], max(1, features["image"].max())
+        return [
+            kinds.Preview(png=pictures.to_png(contact_sheet.to_picture(image, brightest)))
+            for image in shown
+        ]
+
     @classmethod
     def synthetic(cls, shapes):
         """Returns RGB images."""

@@ -250,10 +250,8 @@ class WordPiece(Kind):
         import tensorflow as tf
 
         from input_fns.core import serving
-        from input_fns.text import encoder_vocabulary
 
-        path = os.path.join(data.data_dir, self.vocabulary)
-        tokenizer = encoder_vocabulary.load(path, self.lower_case, self.strip_accents)
+        tokenizer = self._tokenizer(data)
         (record,) = serving.first_records(data.files(split_name), 1)
         stored = tf.train.Example.FromString(record).features.feature
         values = {
@@ -274,6 +272,19 @@ class WordPiece(Kind):
                 row = [data.properties["tag_names"][i] for i in row if i >= 0]
             lines.append(f"    {name} = {row[0] if len(row) == 1 else row}")
         return lines
+
+    def previews(self, data, features):
+        """Returns texts as their tokens have them; [] of windows, which are parts of examples."""
+        if self.truncate == WINDOWS:
+            return []
+        decode = self._tokenizer(data).decode
+        return [kinds.Preview(text=decode(row.tolist())) for row in features["input_ids"]]
+
+    def _tokenizer(self, data):
+        from input_fns.text import encoder_vocabulary
+
+        path = os.path.join(data.data_dir, self.vocabulary)
+        return encoder_vocabulary.load(path, self.lower_case, self.strip_accents)
 
     def anomalies(self, sample):
         """Yields texts of another script."""

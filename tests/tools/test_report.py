@@ -91,7 +91,7 @@ ALL = ["Curves", "Evaluation", "Predictions of step 20", "Speed", "Flags"]
         slow("result_20.json", b"[" * 10**5, {"Speed"}),
         ("flags.cfg", b"\xff\xfe", {"Flags", "Predictions of step 20"}),
         slow("predictions_test_20.jsonl", b'{"index": 0, "cl', {"Predictions of step 20"}),
-        ("predictions_test_20.jsonl", b'{"probabilities": 3}\n', {"Predictions of step 20"}),
+        ("predictions_test_20.jsonl", b'{"class_names": 3, "probabilities": 3}', {ALL[2]}),
         ("events.out.tfevents.9", b"no record" * 9, set()),
     ],
 )

@@ -16,7 +16,7 @@ _TITLES = {"confusion_matrix": "confusion matrix, rows are labels"}
 _MOST_CLASSES = 200
 _SPEED = (
     "start_step", "seconds_to_first_step", "seconds_after_first_step", "examples_per_second",
-    "skipped_records",
+    "skipped_records", "system",
 )  # fmt: skip
 
 

@@ -44,22 +44,36 @@ def test_links_are_valid(path):
             assert "://" in link or (path.parent / link).exists(), link
 
 
-@by_notebook
-def test_the_first_cell_installs_where_the_package_is_missing(path):
+def run_first_cell(path, monkeypatch, installed):
+    """Returns the variables of the first cell where only modules with `installed(name)` exist."""
     first = "".join(cells(path, "code")[0]["source"])
-    assert 'find_spec("estimator_models") is None' in first
     assert '%pip install --quiet "estimator-models[' in first
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name if installed(name) else None)
+    found = {}
+    exec(re.sub(r"%pip .*", "pass", first), found)
+    return found
+
+
+@by_notebook
+def test_the_first_cell_does_nothing_where_all_is_installed(path, monkeypatch):
+    assert "source" not in run_first_cell(path, monkeypatch, lambda name: True)
+
+
+@by_notebook
+def test_the_first_cell_installs_extras_that_another_notebook_has_not(path, monkeypatch):
+    """Notebooks of one kernel share the packages that the first one installed."""
+    needed = run_first_cell(path, monkeypatch, lambda name: True)["needed"]
+    assert needed[0] == "estimator_models"
+    for missing in needed:
+        assert "source" in run_first_cell(path, monkeypatch, lambda name, m=missing: name != m)
 
 
 @pytest.mark.parametrize("is_clone", [True, False])
 @by_notebook
 def test_the_first_cell_installs_the_clone_that_it_is_in(path, is_clone, tmp_path, monkeypatch):
-    first = "".join(cells(path, "code")[0]["source"])
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     monkeypatch.chdir(path.parent if is_clone else tmp_path)
-    found = {}
-    exec(re.sub(r"%pip .*", "pass", first), found)
-    assert found["source"] == (f"file://{ROOT}" if is_clone else "git+REPOSITORY")
+    source = run_first_cell(path, monkeypatch, lambda name: False)["source"]
+    assert source == (f"file://{ROOT}" if is_clone else "git+REPOSITORY")
 
 
 @pytest.mark.slow  # minutes

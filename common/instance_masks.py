@@ -55,7 +55,12 @@ def to_rle(pixels: np.ndarray) -> dict:
     counts = np.diff(np.concatenate([[0], ends, [flat.size]]))
     if flat.size and flat[0]:
         counts = np.concatenate([[0], counts])
-    return {"size": list(pixels.shape), "counts": _compress(counts.tolist())}
+    return rle_of_runs(counts, pixels.shape)
+
+
+def rle_of_runs(counts: np.ndarray, size: tuple[int, int]) -> dict:
+    """Returns COCO's compressed run lengths of runs of 0 and 1 in turn, integers `[runs]`."""
+    return {"size": list(size), "counts": _compress(counts.tolist())}
 
 
 def _compress(counts):

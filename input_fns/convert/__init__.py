@@ -94,7 +94,7 @@ SOURCES = {
     "voc": _source(
         "image.voc",
         f"max_boxes box_origin xml_folder encoding {_MASKS} {_ANNOTATED}",
-        tasks=ANNOTATION_TASKS[:2],
+        tasks=ANNOTATION_TASKS,
     ),
     "yolo": _source(
         "image.yolo",
@@ -103,8 +103,8 @@ SOURCES = {
     ),
     "image_masks": _source(
         "image.image_masks",
-        f"{_MASKS} image_suffix mask_suffix {_ANNOTATED}",
-        tasks=ANNOTATION_TASKS[1:2],
+        f"{_MASKS} image_suffix mask_suffix label_divisor max_boxes {_ANNOTATED}",
+        tasks=ANNOTATION_TASKS[1:],
     ),
     "parallel_text": _source(
         "text.parallel_text",

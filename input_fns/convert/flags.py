@@ -189,7 +189,10 @@ _CONVERT_FLAGS = sorted({*_SOURCE_FLAGS, *_RUN_FLAGS})
 _TASKS_OF_FLAG = {
     "max_boxes": ("detection", "instance_segmentation"),
     **dict.fromkeys(("box_origin", "xml_folder"), ("detection",)),
-    **dict.fromkeys(("mask_folder", "mask_values", "ignored"), ("segmentation",)),
+    **dict.fromkeys(
+        ("mask_folder", "mask_values", "ignored"), ("segmentation", "instance_segmentation")
+    ),
+    "label_divisor": ("instance_segmentation",),
 }
 
 

@@ -113,9 +113,10 @@ class Options:
         "What the labels of tables are: one class for each row (classification), any number of "
         "classes (multilabel), probabilities of the classes (soft_labels) or numbers (regression); "
         "whether an image of image_folder may be in several folders (multilabel); "
-        "whether coco and voc have boxes (detection, the default) or masks (segmentation), or coco "
-        "both, a mask of each object (instance_segmentation); the kind of tfds, if its features "
-        "fit several.",
+        "whether coco, voc and yolo have boxes (detection, the default), masks of classes "
+        "(segmentation) or both, a mask of each object (instance_segmentation); whether pixels of "
+        "image_masks have classes (segmentation) or objects (instance_segmentation); the kind of "
+        "tfds, if its features fit several.",
         "classification",
         one_of=(*TARGETS, *ANNOTATION_TASKS),
     )
@@ -183,6 +184,12 @@ class Options:
         "Value or color (#rrggbb) of each class in the masks, in the order of the classes; "
         "default: 0,1,2,...",
         (),
+    )
+    label_divisor: int = _flag(
+        "Of image_masks of objects: the class of an object is its number // label_divisor; 0: "
+        "there is one class. Cityscapes: 1000.",
+        0,
+        bounds=(0, 2**16),
     )
     ignored: tuple[str, ...] = _flag(
         "Values, colors or classes of masks that do not count in the loss and metrics; default: "

@@ -49,6 +49,7 @@ class Boxes:
       found: its boxes.
       notes: what was corrected and left out.
       problem: why the image cannot be stored; "" if nothing is known before it is read.
+      masks: paths of the files with its objects, if each image has such files.
     """
 
     path: str
@@ -57,6 +58,7 @@ class Boxes:
     found: Sequence[Box]
     notes: Notes
     problem: str = ""
+    masks: Sequence[str] = ()
 
     def __str__(self) -> str:
         return self.path
@@ -97,8 +99,8 @@ class ImagesWithBoxes(_AnnotatedImages):
 
     @property
     def paths(self) -> list[str]:
-        """Paths of the images."""
-        return [item.path for item in self.items]
+        """Paths of the images and of the files with their objects."""
+        return [path for item in self.items for path in (item.path, *item.masks)]
 
     @property
     def num_bytes(self) -> int:

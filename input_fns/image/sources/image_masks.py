@@ -1,4 +1,4 @@
-"""Images and masks of the same names in two folders; the value of a pixel is its class.
+"""Images and masks of the same names in two folders: the class or the object of each pixel.
 
     SOURCE/images/SPLIT/a.jpg   SOURCE/masks/SPLIT/a.png
     SOURCE/SPLIT/images/a.jpg   SOURCE/SPLIT/masks/a.png
@@ -15,6 +15,7 @@ import os
 from collections.abc import Collection
 
 from common import folders
+from common.constants import INSTANCES
 from common.names import normalized, printable
 from input_fns import DataError
 from input_fns.convert import inventory, split_folders
@@ -22,7 +23,13 @@ from input_fns.convert.options import Options
 from input_fns.convert.source import RawDataset
 from input_fns.convert.split_folders import SPLIT
 from input_fns.dataset_info import LeftOut
-from input_fns.image.sources import annotated_datasets, decoded_images, mask_classes, mask_files
+from input_fns.image.sources import (
+    annotated_datasets,
+    decoded_images,
+    instance_files,
+    mask_classes,
+    mask_files,
+)
 from input_fns.image.sources.mask_files import Item
 
 NO_MASK, NO_IMAGE = "images without a mask", "masks without an image"
@@ -59,7 +66,9 @@ def read(options: Options) -> RawDataset:
 
 
 def to_dataset(options, images, left_out_paths, left_out) -> RawDataset:
-    """Returns the data set of `{split: [Item]}`; see `annotated_datasets.with_masks`."""
+    """Returns the data set of `{split: [Item]}`, of the classes of the masks or of the objects."""
+    if options.task == INSTANCES:
+        return instance_files.to_dataset(options, images, left_out_paths, left_out)
     rules = mask_classes.find(options, images)
     return annotated_datasets.with_masks(options, rules, images, left_out, left_out_paths)
 

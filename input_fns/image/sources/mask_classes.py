@@ -51,7 +51,7 @@ def find(options: Options, images: dict[str, list[mask_files.Item]]) -> Rules:
         item.mask for items in images.values() for item in items[:: max(1, len(items) // _SAMPLE)]
     ]
     counts, has_colors = mask_files.count_values(sample)
-    given = [_value("mask_values", value) for value in options.mask_values]
+    given = [parse_value("mask_values", value) for value in options.mask_values]
     if given and all(is_color for _, is_color in given):
         counts, has_colors = mask_files.count_values(sample, True)
     elif given and any(is_color for _, is_color in given):
@@ -193,7 +193,7 @@ def _ignored(options, value_by_name, has_colors):
         if entry in value_by_name:
             found.add(value_by_name[entry])
         elif entry.isdigit() or _HEX.fullmatch(entry):
-            found.add(_value("ignored", entry)[0])
+            found.add(parse_value("ignored", entry)[0])
         else:
             raise DataError(
                 f"--ignored: {entry!a} is neither a class nor a value; the classes are "
@@ -202,8 +202,12 @@ def _ignored(options, value_by_name, has_colors):
     return found
 
 
-def _value(flag, value):
-    """Returns a value of a flag, and whether it is a color."""
+def parse_value(flag: str, value: str) -> tuple[int, bool]:
+    """Returns a value of a flag, and whether it is a color.
+
+    Raises:
+      DataError: it is neither a number nor a color.
+    """
     if _HEX.fullmatch(value):
         return int(value[1:], 16), True
     if not (value.isascii() and value.isdigit() and len(value) <= 5 and int(value) < 2**16):

@@ -108,16 +108,12 @@ def read_mask(
 def _read_mask(source, size, orientation, rules):
     notes = Notes()
     if isinstance(source, str):
-        values = read_values(decoded_images.bytes_of(source), rules.has_colors)
-        declared = values.shape
-        _check_colors(source, rules)
+        classes = read_classes(source, rules, notes)
+        must_turn = boxes.must_turn(classes.shape, size, orientation)
     else:
         declared = source.size if any(source.size) else size
-    # Before anything is drawn: a JSON may state any size.
-    must_turn = boxes.must_turn(declared, size, orientation)
-    if isinstance(source, str):
-        classes = _classes(values, rules, notes)
-    else:
+        # Before anything is drawn: a JSON may state any size.
+        must_turn = boxes.must_turn(declared, size, orientation)
         classes = coco_masks.draw(source, declared, notes)
     if must_turn:
         classes = boxes.turned_mask(classes, orientation)
@@ -125,6 +121,17 @@ def _read_mask(source, size, orientation, rules):
     classes = np.ascontiguousarray(classes)
     encoded = pictures.areas_to_png(classes)
     return StoredMask(encoded, _num_pixels(classes, len(rules.class_names)), notes)
+
+
+def read_classes(path: str, rules: Rules, notes: Notes) -> np.ndarray:
+    """Returns the class of each pixel of a mask file, uint8 `[height, width]`.
+
+    Raises:
+      ValueError: it is invalid, or has other values or colors than `rules`.
+    """
+    values = read_values(decoded_images.bytes_of(path), rules.has_colors)
+    _check_colors(path, rules)
+    return _classes(values, rules, notes)
 
 
 def _num_pixels(classes, num_classes):

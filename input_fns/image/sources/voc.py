@@ -1,9 +1,12 @@
-"""Images with the XML of Pascal VOC: boxes for detection, or palette masks for segmentation.
+"""Images with the XML of Pascal VOC: boxes for detection, or with palette masks.
 
     SOURCE/Annotations/*.xml         SOURCE/JPEGImages/*.jpg    SOURCE/ImageSets/Main/SPLIT.txt
     SOURCE/Annotations/SPLIT/*.xml   SOURCE/images/SPLIT/*.jpg
     SOURCE/SPLIT/*.xml               SOURCE/SPLIT/*.jpg
     SOURCE/*.xml                     SOURCE/*.jpg               one split
+
+Masks of classes are in SegmentationClass, masks of objects in SegmentationObject; LabelMe's have
+these names with PNG.
 
 Corners are numbers of pixels, the first one 1, and the last one is a pixel of the box; with
 --box_origin=0 they are continuous, and the first pixel reaches from 0 to 1.
@@ -16,6 +19,7 @@ import itertools
 import os
 
 from common import folders
+from common.constants import INSTANCES
 from common.names import printable
 from input_fns import DataError
 from input_fns.convert import split_folders
@@ -30,24 +34,30 @@ from input_fns.image.sources import (
     boxes,
     decoded_images,
     image_masks,
+    instance_files,
     voc_files,
     voc_xml,
 )
 from input_fns.image.sources.annotated_images import Boxes
 from input_fns.image.sources.boxes import Box, Notes
 
+# Folders of masks; LabelMe writes arrays into those of the names that Pascal VOC uses.
+_CLASS_MASKS = ("SegmentationClassPNG", "SegmentationClass")
+_OBJECT_MASKS = ("SegmentationObjectPNG", "SegmentationObject")
 _OTHER_CLASS = "of a class that is not in --class_names"
 _NO_XML = "images without XML"
 
 
 def read(options: Options) -> RawDataset:
-    """Returns the data set of `options.task`: "detection" or "segmentation".
+    """Returns the data set of `options.task`, one of `common.constants.ANNOTATION_TASKS`.
 
     Raises:
       DataError: there is no annotation, or a class is unknown.
     """
     if options.task == "segmentation":
-        return _read_masks(options)
+        return _read_classes(options)
+    if options.task == INSTANCES:
+        return _read_instances(options)
     left_out, without_xml = LeftOut(), {}
     parsed = {}
     for split, layout in voc_files.find(options, left_out).items():
@@ -168,14 +178,37 @@ def _boxes(path, number, annotation, class_names, options):
     return Boxes(path, size, number, found, notes)
 
 
-def _read_masks(options):
+def _read_classes(options):
     """Returns the data set of the masks in SegmentationClass."""
+    folder = _mask_folder(_CLASS_MASKS, options, options.mask_folder)
+    return image_masks.to_dataset(options, *_pairs(options, folder))
+
+
+def _read_instances(options):
+    """Returns the data set of the objects in SegmentationObject."""
+    objects = _mask_folder(_OBJECT_MASKS, options, options.mask_folder)
+    classes = _mask_folder(_CLASS_MASKS, options)
+
+    def class_mask_of(path):
+        return os.path.join(classes, os.path.relpath(path, objects))
+
+    return instance_files.to_dataset(options, *_pairs(options, objects), class_mask_of)
+
+
+def _mask_folder(names, options, name=""):
+    """Returns the folder `name` in --source, or the first of `names`."""
+    folder = os.path.join(options.source, name or names[-1])
+    if not name:
+        lower = tuple(map(str.lower, names))
+        folder = split_folders.child(options.source, lower, options) or folder
+    if not folders.is_folder(folder):
+        raise DataError(f"{folder} is not a folder: --task={options.task} reads its masks")
+    return folder
+
+
+def _pairs(options, mask_folder):
+    """Returns `{split: [Item]}`, files without a partner, and lines of lists that occur twice."""
     source = options.source
-    mask_folder = split_folders.child(source, ("segmentationclass",), options)
-    if options.mask_folder or not mask_folder:
-        mask_folder = os.path.join(source, options.mask_folder or "SegmentationClass")
-    if not folders.is_folder(mask_folder):
-        raise DataError(f"{mask_folder} is not a folder: --task=segmentation reads its masks")
     image_folder = split_folders.child(source, ("jpegimages", "images"), options)
     if options.image_folder or not image_folder:
         image_folder = os.path.join(source, options.image_folder or "JPEGImages")
@@ -188,4 +221,4 @@ def _read_masks(options):
             image_folder, mask_folder, options, None if stems is None else set(stems)
         )
         unused.update(paths)
-    return image_masks.to_dataset(options, images, unused, left_out)
+    return images, unused, left_out

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 
 from common import folders
+from common.constants import INSTANCES
 from common.names import normalized
 from input_fns import DataError
 from input_fns.convert import inventory, split_folders
@@ -28,7 +29,7 @@ _PATTERNS = (
     *((f"{x}/{SPLIT}", i) for x in _XML_FOLDERS for i in (*_IMAGE_FOLDERS, _BESIDE, ".")),
     (SPLIT, _BESIDE),
 )
-_SETS = {"detection": "Main", "segmentation": "Segmentation"}
+_SETS = {"detection": "Main", "segmentation": "Segmentation", INSTANCES: "Segmentation"}
 _REPEATED = "lines of ImageSets that occur twice"
 
 

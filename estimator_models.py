@@ -68,6 +68,7 @@ class Trained:
       step: its global step.
       metrics: `{split: {name: number}}` of its evaluation; {} without one.
       export: path of the SavedModel; "" without `export_dir`.
+      best: `metric`, `split`, `value` and `step` of the best checkpoint; {} without `best_metric`.
     """
 
     model_dir: str
@@ -75,6 +76,7 @@ class Trained:
     step: int
     metrics: dict[str, dict[str, Any]]
     export: str
+    best: dict[str, Any]
 
 
 class Predictions(Iterable):
@@ -96,6 +98,10 @@ class Predictions(Iterable):
         """`batches` holds one pickle of `{name: array [size, ...]}` for each of `sizes`."""
         self.path = path
         self._batches, self._sizes, self._class_names = batches, sizes, class_names
+
+    def __repr__(self) -> str:
+        """Returns the number of predictions and the path of their file."""
+        return f"<{len(self)} predictions, {self.path}>"
 
     def __len__(self) -> int:
         """Returns the number of examples."""
@@ -148,7 +154,7 @@ def train(flagfile: str | None = None, **flags: Any) -> Trained:
     if flags.get("max_restarts"):
         raise UsageError("max_restarts needs the command line: it restarts a process")
     with _running(mode, flagfile, flags) as (run, settings):
-        from engine.checkpoints import find
+        from engine.checkpoints import best, find
         from engine.hooks import results
 
         run()
@@ -160,6 +166,7 @@ def train(flagfile: str | None = None, **flags: Any) -> Trained:
             step,
             _metrics(settings, checkpoint) if mode == "train_and_eval" else {},
             results.read(settings.model_dir, step).get("export", ""),
+            best.read(settings.model_dir) if settings.evaluation.best_metric else {},
         )
 
 
@@ -268,6 +275,8 @@ def _flags_cfg(model_dir, is_needed):
 def _path_of(flagfile):
     """Returns the path of a flagfile, or of a recipe by its name."""
     path = os.fspath(flagfile)
+    if os.path.isdir(path):
+        raise UsageError(f"{path!r} is a folder, not a flagfile: write model_dir={path!r}")
     if os.sep in path or path.endswith(".cfg"):
         return path
     recipes = sorted(name[: -len(".cfg")] for name in os.listdir(_RECIPES))

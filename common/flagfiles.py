@@ -71,6 +71,9 @@ def _check(arguments, including):
 
 
 def _lines(path):
+    inside = os.path.join(path, "flags.cfg")
+    if os.path.isfile(inside):
+        raise UsageError(f"--flagfile={shown(path)} is a folder. Write --flagfile={shown(inside)}")
     if not os.path.isfile(path):
         raise UsageError(f"--flagfile={shown(path)} is missing or not a file")
     try:

@@ -4,6 +4,7 @@ import io
 import json
 import pathlib
 import pickle
+import shutil
 import subprocess
 import sys
 
@@ -76,13 +77,34 @@ def test_data_errors_have_one_line_in_a_notebook():
     assert em.DataError("no such column")._render_traceback_() == ["DataError: no such column"]
 
 
-def test_flags_that_differ_from_those_of_the_resumed_training_are_named(trained, capsys):
-    em.train(flagfile=f"{trained.model_dir}/flags.cfg", params={"learning_rate": 0.5})
+def test_flags_that_differ_from_those_of_the_resumed_training_are_named(trained, tmp_path, capsys):
+    model_dir = shutil.copytree(trained.model_dir, tmp_path / "model")
+    flags = {"params": {"learning_rate": 0.5}, "train_steps": trained.step + 1}
+    em.train(flagfile=f"{model_dir}/flags.cfg", model_dir=str(model_dir), mode="train", **flags)
     out = capsys.readouterr().out
-    assert (
-        f"{trained.model_dir} was trained with other flags: now learning_rate=0.5 (before: " in out
-    )
-    assert "nothing to train" in out
+    assert f"{model_dir} was trained with other flags: now learning_rate=0.5 (before: " in out
+
+
+def test_a_finished_training_with_other_flags_is_an_error(trained):
+    """Its results would be taken for those of the other flags."""
+    with pytest.raises(UsageError, match=r"with other flags: now learning_rate=0\.5 \(before: "):
+        em.train(flagfile=f"{trained.model_dir}/flags.cfg", params={"learning_rate": 0.5})
+
+
+def test_the_best_checkpoint_is_returned(tmp_path):
+    em.prepare_data(dataset="digits", data_dir=str(tmp_path / "data"))
+    flags = {"train_steps": 4, "eval_every_steps": 2, "best_metric": "accuracy", "seed": 1}
+    folders = {"data_dir": str(tmp_path / "data"), "model_dir": str(tmp_path / "model")}
+    best = em.train("digits", **folders, **flags).best
+    metrics = em.evaluate(model_dir=folders["model_dir"], checkpoint="best")["test"]
+    assert best["metric"] == "accuracy"
+    assert best["value"] == metrics["accuracy"]
+    assert best["step"] in (2, 4)
+
+
+def test_a_folder_is_no_flagfile(trained):
+    with pytest.raises(UsageError, match="is a folder, not a flagfile: write model_dir="):
+        em.evaluate(trained.model_dir)
 
 
 def test_a_folder_that_is_missing_is_named():

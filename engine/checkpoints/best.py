@@ -48,6 +48,12 @@ def find_best(model_dir: str) -> str | None:
     return path
 
 
+def read(model_dir: str) -> dict[str, Any]:
+    """Returns metric, split, value and step of the best checkpoint; {} if none was compared."""
+    record = _read(os.path.join(model_dir, BEST_DIR)) or _EMPTY
+    return {n: record[n] for n in ("metric", "split", "value", "step")} if record["metric"] else {}
+
+
 class BestCheckpoint:
     """Keeps a copy of the checkpoint with the best value of a metric in `model_dir/best`."""
 

@@ -57,7 +57,7 @@ def resolve(best_metric: str, declared: Mapping[str, str]) -> tuple[str, str]:
     if name == AVERAGE_LOSS or name.endswith("_loss"):
         return name, "min"
     known = sorted({*declared, AVERAGE_LOSS})
-    nearest = similar(name, known)
+    nearest = similar(name, known) or next((m for m in known if name in m.split("_")), None)
     hint = (
         f" is unknown. Did you mean '{nearest}'? If not, write"
         if nearest

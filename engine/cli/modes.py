@@ -57,6 +57,12 @@ def run(estimator, settings: RunSettings, state: TrainingState, input_fns: Input
     """Runs `settings.mode`; returns the path of an export."""
     if settings.is_training and settings.checkpoint and settings.task.is_chief:
         changed = changed_flags.describe(settings.model_dir, settings.flagfile)
+        if changed and settings.is_trained:
+            raise UsageError(
+                f"{settings.model_dir} is trained, at step {settings.start_step} of --train_steps="
+                f"{settings.train.steps}, with other flags: now {changed}. Train with them in "
+                "another --model_dir"
+            )
         if changed:
             print(
                 f"{settings.model_dir} was trained with other flags: now {changed}. For a training "

@@ -42,6 +42,8 @@ HERE = {
     "epochs": "--train_epochs",
     "batch_size": "--train_batch_size, --eval_batch_size and --predict_batch_size",
     "validation_split": "--validation_fraction of prepare_data.py",
+    "val_fraction": "--validation_fraction of prepare_data.py",
+    "val_split": "--validation_fraction of prepare_data.py",
     "steps_per_epoch": "--train_steps or --train_epochs, of the whole training",
     "config_file": "--flagfile",
     "resnet_depth": "--params=depth=N",

@@ -211,7 +211,9 @@ def _check_source(values):
             "--contact_sheet has no effect with --mode=convert: --mode=inspect writes it"
         )
     if dataset is None:
-        raise flags.ValidationError("Flag --dataset must have a value other than None.")
+        raise flags.ValidationError(
+            "--dataset is missing: name what --source is, such as image_folder; see docs/data.md"
+        )
     source = convert.source_of(dataset)
     for name in source.needs:
         if not values[name]:

@@ -20,6 +20,8 @@ from input_fns.convert.class_folders import Found, LabelledFiles
 from input_fns.convert.find_files import FinderByName
 from input_fns.convert.options import Options
 
+# Names of a column that identifies a row, in lower case.
+_ID = re.compile(r"id|index|idx|row|(.*[^a-z])?id|uid|uuid")
 # Name of a column of numbers of rows that pandas wrote, and read and wrote again.
 _INDEX = re.compile(r"(Unnamed: \d+(\.\d+)*)?")
 
@@ -93,6 +95,13 @@ def read(options: Options, kind: Kind) -> Found:
     label_columns = tuple(map(normalized, options.label_columns)) or tuple(
         name for name in names_of if name not in kept
     )
+    ids = [] if options.label_columns else [n for n in label_columns if _is_id(n, rows)]
+    if ids and label_columns[1:]:
+        others = ",".join(name for name in label_columns if name not in ids)
+        raise DataError(
+            f"{rows.path}: the column '{printable(ids[0])}' has another value in each row, as an "
+            f"id has. Name the labels, such as --label_columns={printable(others)}"
+        )
     for name in filter(None, (file_column, *chosen.values(), *label_columns)):
         if name not in rows.columns:
             raise DataError(f"{rows.path} has no column '{name}'; {tables.describe(names_of)}")
@@ -198,6 +207,12 @@ def _is_index(name, rows):
     """Whether a column numbers the rows, as that which pandas adds."""
     values = rows.columns[name]
     return bool(_INDEX.fullmatch(name)) and all(value and value.isdigit() for value in values)
+
+
+def _is_id(name, rows):
+    """Whether a column identifies the rows, and is no label."""
+    values = rows.columns[name]
+    return bool(_ID.fullmatch(name.lower())) and len(set(values)) == len(values) > 1
 
 
 def _first_column(names_of, index, rows, finder):

@@ -66,6 +66,23 @@ def test_report_shows_each_evaluation(reported, run_in, tmp_path):
     assert "confusion matrix, rows are labels (eval_first_5)" in page
 
 
+def test_the_best_evaluation_is_beside_the_last_one(run_in, tmp_path):
+    flags = ("--train_steps=20", "--save_checkpoints_steps=10", "--best_metric=average_loss:max")
+    run_in(tmp_path, *flags, "--eval_every_steps=10")
+    report.main(str(tmp_path))
+    page = (tmp_path / "report.html").read_text()
+    rows = re.findall(r"<td>(eval.*?)</td><td>(\d+)</td>", page)
+    assert rows == [("eval (best average_loss)", "10"), ("eval", "20")]
+
+
+def test_predictions_whose_data_is_not_here_are_noted(reported, tmp_path):
+    model_dir = shutil.copytree(reported, tmp_path / "model")
+    (model_dir / "flags.cfg").write_text("--model=mlp\n--data_dir=data/elsewhere\n")
+    report.main(str(model_dir))
+    page = (model_dir / "report.html").read_text()
+    assert "the predictions: --data_dir=data/elsewhere has no data set, as seen from here" in page
+
+
 def test_report_of_training_only(run, tmp_path):
     model_dir = run("--mode=train", "--train_steps=10", "--summary_steps=5")
     report.main(model_dir)

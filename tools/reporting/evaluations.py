@@ -21,10 +21,10 @@ _SPEED = (
 
 
 def summary(runs: list[Run]) -> str:
-    """Returns a table of the numbers of the last evaluations of each run."""
+    """Returns a table of the numbers of the best and the last evaluations of each run."""
     rows = []
-    for run in runs:
-        step, sections = run.evaluations
+    evaluated = [(run, each) for run in runs for each in (run.best_evaluations, run.evaluations)]
+    for run, (step, sections) in evaluated:
         for name, section in sections.items():
             numbers = {k: v for k, v in section.items() if not isinstance(v, (list, dict))}
             rows.append({"run": run.name, "evaluation": name, "step": step, **numbers})

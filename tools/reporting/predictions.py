@@ -28,7 +28,12 @@ def draw(run: Run) -> tuple[int, str]:
     """
     found = matches(run.folder, r"predictions_(.+)_([0-9]{1,18})\.jsonl")
     data_dir = run.flags.get("data_dir", "")
-    if not found or not dataset_info.exists(data_dir):
+    if not found or not data_dir:
+        return 0, ""
+    if not dataset_info.exists(data_dir):
+        run.notes.append(
+            f"the predictions: --data_dir={data_dir} has no data set, as seen from here"
+        )
         return 0, ""
     data = dataset_info.read(data_dir)
     of_splits = [m for m in found if m[1] in data.splits and data.splits[m[1]].has_labels]

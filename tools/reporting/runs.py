@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import json
+import operator
 import os
 import re
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from common import flagfiles
+from engine.checkpoints import best as checkpoints_best
 from engine.cli import hparams
 
 # Sections of result_<step>.json and folders of evaluations; see `results.evaluation_name`.
@@ -64,10 +66,17 @@ class Run:
     @property
     def evaluations(self) -> tuple[int, dict[str, dict]]:
         """(step, `{section: numbers}`) of the last step that was evaluated; (0, {}) without."""
-        for result in reversed(self.results):
-            sections = {k: v for k, v in result.items() if re.fullmatch(EVALUATION, k) and v}
-            if sections:
-                return result["step"], sections
+        evaluated = [(result["step"], _evaluations(result)) for result in reversed(self.results)]
+        return next(filter(operator.itemgetter(1), evaluated), (0, {}))
+
+    @property
+    def best_evaluations(self) -> tuple[int, dict[str, dict]]:
+        """`evaluations` of the best checkpoint, with its metric in the names of the sections."""
+        best = checkpoints_best.read(self.folder)
+        for result in self.results if best else ():
+            if result["step"] == best["step"]:
+                found = _evaluations(result)
+                return result["step"], {f"{k} (best {best['metric']})": found[k] for k in found}
         return 0, {}
 
     def scalars(self) -> dict[str, dict[str, dict[int, float]]]:
@@ -114,6 +123,10 @@ def different_flags(runs: list[Run]) -> dict[str, list[str]]:
     names = dict.fromkeys(name for flags in of_runs for name in flags if name not in _PATHS)
     values = {name: [flags.get(name, "") for flags in of_runs] for name in names}
     return {name: found for name, found in values.items() if len(set(found)) > 1}
+
+
+def _evaluations(result):
+    return {key: value for key, value in result.items() if re.fullmatch(EVALUATION, key) and value}
 
 
 def _flags(text):

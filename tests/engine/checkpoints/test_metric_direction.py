@@ -41,6 +41,11 @@ def test_a_metric_without_a_name(value):
         metric_direction.split(value)
 
 
+def test_a_part_of_a_declared_name_is_told():
+    with pytest.raises(UsageError, match=r"=auc is unknown\. Did you mean 'macro_auc'\?"):
+        metric_direction.resolve("auc", {"macro_auc": "max"})
+
+
 def test_a_name_similar_to_a_declared_one():
     with pytest.raises(UsageError, match=r"=acuracy is unknown\. Did you mean 'accuracy'\? If"):
         metric_direction.resolve("acuracy", DECLARED)

@@ -50,6 +50,14 @@ def test_a_column_per_class_of_which_several_or_none_are_1(table):
     assert raw.class_names == ()
 
 
+@pytest.mark.parametrize("name", ["id", "Index", "image_id", "uuid"])
+@pytest.mark.parametrize("task", ["multilabel", "regression"])
+def test_an_id_is_no_label_by_default(table, name, task):
+    rows = [(*LABELS[0], name), *((*row, str(7 * i)) for i, row in enumerate(LABELS[1:]))]
+    with pytest.raises(DataError, match=rf"column '{name}' .* --label_columns=rust,scab$"):
+        convert.read(table(*rows, task=task))
+
+
 def test_a_column_of_lists(table):
     rows = ("f", "ills"), ("0", "scab rust"), ("1", ""), ("2", " rust ")
     lines = []

@@ -18,6 +18,7 @@ flags.DEFINE_string("flax_checkout", "", "Checkout of google/flax.")
 flags.DEFINE_string("tpu_checkout", "", "Checkout of tensorflow/tpu.")
 flags.DEFINE_string("bert_checkout", "", "Checkout of google-research/bert.")
 flags.DEFINE_string("connorjl_checkout", "", "Checkout of ConnorJL/GPT2.")
+flags.DEFINE_string("compare_gan_checkout", "", "Checkout of google/compare_gan.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,6 +135,21 @@ def _gpt2(size, *params):
     )
 
 
+def _dcgan(precision):
+    """Returns a step of the DCGAN of google/compare_gan for images of 64x64."""
+    return Ours(
+        (
+            "--model=dcgan",
+            f"--precision={precision}",
+            "--image_size=64x64",
+            "--synthetic_classes=10",
+            "--train_steps=100000",
+            "--params=kernel_size=5,batch_norm_cross_replica=true",
+            "--params=optimizer=adam,learning_rate=0.0002,beta1=0.5,beta2=0.999",
+        )
+    )
+
+
 def _efficientnet(size, image_size):
     """Returns the programs of an EfficientNet."""
     return {
@@ -198,6 +214,16 @@ STEPS = {
     "gpt2_medium": Step(4, {"ours": _gpt2("medium", *_ADAMW, *_LESS_MEMORY)}),
     "gpt2_large": Step(2, {"ours": _gpt2("large", *_ADAMW, *_LESS_MEMORY)}),
     "gpt2_xl": Step(1, {"ours": _gpt2("xl", "optimizer=adafactor", *_LESS_MEMORY)}),
+    "dcgan": Step(
+        64,
+        {
+            "ours, bfloat16": _dcgan("bfloat16"),
+            "ours, float32": _dcgan("float32"),
+            "google/compare_gan, float32": Peer(
+                "compare_gan", ("{slice}", "{compare_gan_checkout}", "64")
+            ),
+        },
+    ),
     "retinanet": Step(
         8,
         {

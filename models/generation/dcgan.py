@@ -14,7 +14,6 @@ from models.layers.normalization import batch_norm
 from models.model import ModelError, check_positive
 
 _SLOPE = 0.2  # of leaky ReLU
-_KERNEL = 4  # a multiple of the stride, so that no pixel gets more terms than its neighbors
 
 
 def default_params():
@@ -23,6 +22,8 @@ def default_params():
         **gan.default_params(),
         "gan_loss": "non_saturating",
         "width": 64,  # channels of the largest feature maps; doubled by each halving of their sides
+        # 5 in the paper's code; a multiple of the stride gives each pixel equally many terms.
+        "kernel_size": 4,
         "discriminator_batch_norm": True,
     }
 
@@ -30,7 +31,7 @@ def default_params():
 def check_params(params):
     """Raises `ModelError` for a value out of range."""
     gan.check_params(params)
-    check_positive(params, "width")
+    check_positive(params, "width", "kernel_size")
     if params["gan_loss"] == "wasserstein_gp" and params["discriminator_batch_norm"]:
         raise ModelError(
             "gan_loss=wasserstein_gp needs discriminator_batch_norm=false: the gradient penalty "
@@ -62,10 +63,10 @@ def generate(latents, classes, params, training):
     for i in range(1, stages):
         filters //= 2
         with tf.compat.v1.variable_scope(f"up_{i}"):
-            x = _transposed(x, filters, use_bias=False)
+            x = _transposed(x, filters, params, use_bias=False)
             x = tf.nn.relu(batch_norm(x, params, training))
     with tf.compat.v1.variable_scope(f"up_{stages}"):
-        return tf.tanh(_transposed(x, channels))
+        return tf.tanh(_transposed(x, channels, params))
 
 
 def discriminate(images, classes, params, training):
@@ -89,7 +90,7 @@ def discriminate(images, classes, params, training):
             x = tf.compat.v1.layers.conv2d(
                 x,
                 params["width"] * 2**i,
-                _KERNEL,
+                params["kernel_size"],
                 2,
                 "same",
                 use_bias=not has_norm,
@@ -108,11 +109,11 @@ def _dense(x, units):
     return tf.compat.v1.layers.dense(x, units, kernel_initializer=_initializer(), name="dense")
 
 
-def _transposed(x, filters, use_bias=True):
+def _transposed(x, filters, params, use_bias=True):
     return tf.compat.v1.layers.conv2d_transpose(
         x,
         filters,
-        _KERNEL,
+        params["kernel_size"],
         2,
         "same",
         use_bias=use_bias,

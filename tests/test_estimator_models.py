@@ -85,9 +85,11 @@ def test_flags_that_differ_from_those_of_the_resumed_training_are_named(trained,
     assert f"{model_dir} was trained with other flags: now learning_rate=0.5 (before: " in out
 
 
-def test_a_finished_training_with_other_flags_is_an_error(trained):
-    """Its results would be taken for those of the other flags."""
-    with pytest.raises(UsageError, match=r"with other flags: now learning_rate=0\.5 \(before: "):
+def test_a_finished_training_with_other_hyperparameters_is_an_error(trained):
+    """Its results would be taken for those of the others."""
+    with pytest.raises(
+        UsageError, match=r"with other hyperparameters: now learning_rate=0\.5 \(before: "
+    ):
         em.train(flagfile=f"{trained.model_dir}/flags.cfg", params={"learning_rate": 0.5})
 
 

@@ -95,7 +95,7 @@ def test_the_folder_of_another_data_set_is_not_touched(prepare, own_data_dir, ov
     [
         (["--dataset=digts", "--data_dir=d"], "'digts' is unknown. Did you mean 'digits'?"),
         (["--dataset=digits"], "--data_dir must have a value"),
-        (["--data_dir=d"], "--dataset must have a value"),
+        (["--data_dir=d"], "--dataset is missing: name what"),
         (["--mode=inspct", "--data_dir=d"], "'inspct' is unknown. Did you mean 'inspect'?"),
         (["--dataset=mnist", "--data_dir=d"], "--dataset=mnist needs --source"),
         (["--dataset=image_csv", "--data_dir=d", "--source=s"], "--dataset=image_csv needs --csv"),

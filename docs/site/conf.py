@@ -67,7 +67,7 @@ _KEYWORDS = {
     "own_data": "custom data; input pipeline; input_fn; own data",
     "own_model": "custom model; model_fn; own model; GAN",
     "results": "speed; accuracy; benchmark; memory",
-    "running": "early stopping; learning rate schedule; gradient accumulation; EMA; "
+    "running": "early stopping; learning rate schedule; gradient accumulation; EMA; report; "
     "train_and_eval; resume training; checkpoint; optimizer; TensorBoard; reproducible; seed",
     "serving": "TensorFlow Serving; TensorFlow Lite; ONNX; OpenVINO; SavedModel; export; Triton",
     "targets": "class weights; imbalanced classes; multi-label; regression; oversampling",

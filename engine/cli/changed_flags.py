@@ -20,18 +20,21 @@ _FREE_PREFIXES = ("eval_", "predict_", "export_", "tpu", "pjrt_", "check_", "#")
 _SHOWN = 6
 
 
-def describe(model_dir: str, flagfile: str) -> str:
+def describe(model_dir: str, flagfile: str, hyperparameters_only: bool = False) -> str:
     """Returns the flags that differ, such as "learning_rate=0.1 (before: 0.01)"; "" if none do.
 
     Args:
       model_dir: folder whose flags.cfg is that of the training that is resumed.
       flagfile: text of the flags of this run, as flags.cfg has them.
+      hyperparameters_only: whether only the model and its hyperparameters are compared.
     """
     path = os.path.join(model_dir, "flags.cfg")
     if not is_file(path):
         return ""
     try:
-        before, now = _values(files.read_text(path)), _values(flagfile)
+        before, now = (
+            _values(text, hyperparameters_only) for text in (files.read_text(path), flagfile)
+        )
     except ValueError:  # it only repeats the flags
         return ""
     lines = [
@@ -43,12 +46,13 @@ def describe(model_dir: str, flagfile: str) -> str:
     return ", ".join(lines[:_SHOWN]) + more
 
 
-def _values(text):
+def _values(text, hyperparameters_only):
     """Returns `{flag or hyperparameter: text}` of a flagfile."""
     found: dict[str, str] = {}
     for name, value in flagfiles.pairs(text):
+        is_compared = name not in _FREE and not name.startswith(_FREE_PREFIXES)
         if name == "params":
             found.update(pair for _, pair in hparams.pairs([value]))
-        elif name not in _FREE and not name.startswith(_FREE_PREFIXES):
+        elif name == "model" or (is_compared and not hyperparameters_only):
             found[name] = value or "true"
     return found

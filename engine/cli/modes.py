@@ -56,18 +56,7 @@ def run_program(opened: Callable) -> None:
 def run(estimator, settings: RunSettings, state: TrainingState, input_fns: InputFns) -> str | None:
     """Runs `settings.mode`; returns the path of an export."""
     if settings.is_training and settings.checkpoint and settings.task.is_chief:
-        changed = changed_flags.describe(settings.model_dir, settings.flagfile)
-        if changed and settings.is_trained:
-            raise UsageError(
-                f"{settings.model_dir} is trained, at step {settings.start_step} of --train_steps="
-                f"{settings.train.steps}, with other flags: now {changed}. Train with them in "
-                "another --model_dir"
-            )
-        if changed:
-            print(
-                f"{settings.model_dir} was trained with other flags: now {changed}. For a training "
-                "from its start use another --model_dir"
-            )
+        _tell_changed_flags(settings)
     if settings.is_trained:
         print(
             f"{settings.model_dir} is already at step {settings.start_step} of --train_steps="
@@ -86,6 +75,29 @@ def run(estimator, settings: RunSettings, state: TrainingState, input_fns: Input
     mode = _evaluate_cluster if settings.task.type == "evaluator" else _MODES[settings.mode]
     with run_errors.data_errors(settings), run_errors.checkpoint_errors(settings):
         return mode(estimator, settings, state, input_fns)
+
+
+def _tell_changed_flags(settings):
+    """Prints what a training that resumes changes.
+
+    Raises:
+      UsageError: it ends where it resumes, and has other hyperparameters: results of the training
+        before would be taken for those of these.
+    """
+    here = settings.model_dir, settings.flagfile
+    changed = changed_flags.describe(*here, hyperparameters_only=True)
+    if changed and settings.is_trained:
+        raise UsageError(
+            f"{settings.model_dir} is trained, at step {settings.start_step} of --train_steps="
+            f"{settings.train.steps}, with other hyperparameters: now {changed}. Train with them "
+            "in another --model_dir"
+        )
+    changed = changed_flags.describe(*here)
+    if changed:
+        print(
+            f"{settings.model_dir} was trained with other flags: now {changed}. For a training "
+            "from its start use another --model_dir"
+        )
 
 
 def train(estimator, settings, state, input_fns):

@@ -29,12 +29,13 @@ _TEXTS = {
         session.run, so all iterations_per_loop steps see the same value. Create the tensor inside
         model_fn.""",
     "clip-before-sum": """
-        Gradients are clipped on each core before CrossShardOptimizer sums them. The norm of a
-        core's gradient is larger than that of the average, so the same limit clips more on more
-        cores, and results differ from one device. Many published programs (BERT) do it on purpose
-        or by accident. To clip the summed gradient, do it inside the wrapped optimizer, or sum
-        first: `gradients = [tf.compat.v1.tpu.cross_replica_sum(g) / num_cores for g in
-        gradients]`, and then use the optimizer without CrossShardOptimizer.""",
+        Gradients are clipped on each core before CrossShardOptimizer sums them, so results differ
+        from one device. The norm of a core's gradient is larger than that of the average, so the
+        same limit clips more on more cores; but gradients of CrossShardOptimizer's
+        `compute_gradients` are divided by the number of cores, so it clips less. Many published
+        programs (BERT) do it on purpose or by accident. To clip the summed gradient, do it inside
+        the wrapped optimizer, or sum first: `gradients =
+        [tf.compat.v1.tpu.cross_replica_sum(g) / num_cores for g in gradients]`, and then use the optimizer without CrossShardOptimizer.""",
     "conditional-collective": """
         A sum over the cores (`cross_replica_sum`, CrossShardOptimizer) is inside a tf.cond or
         tf.while_loop whose condition depends on the examples of a core. Cores with another result

@@ -10,6 +10,7 @@ docs/check.md, and test it in tests/tpu/check/test_lint.py.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 
 import tensorflow as tf
@@ -31,6 +32,10 @@ _LAYER_OPS = ("Conv2D", "MatMul", "BatchMatMulV2", "Conv3D")
 _INPUT_OPS = ("VarHandleOp", "TPUReplicatedInput", "TPUPartitionedInput", "TPUPartitionedInputV2")
 _CHEAP_OPS = ("Const", "Identity", "NoOp", "Cast", "Reshape")
 _IMAGE_CHANNELS = (1, 3, 4)
+_AUGMENTATION_SCOPE = re.compile(
+    r"(?:^|.*?/)(random_(?:flip_left_right|flip_up_down|brightness|contrast|saturation|hue|crop))"
+    r"(?:_\d+)?/"
+)
 _MIN_PADDING = 0.05  # share of padding that is worth a finding
 
 
@@ -104,6 +109,16 @@ def check_outside_compilation(step):
 @rule
 def check_augmentation(step):
     """Image augmentation on the TPU, which the host could do in the input_fn."""
+    scopes = {}  # those of tf.image, whose operations alone may be of anything
+    for op in step.operations:
+        found = _AUGMENTATION_SCOPE.search(op.name)
+        if found:
+            scopes.setdefault(found[0], (found[1], op))
+    for name, op in scopes.values():
+        message = (
+            f"tf.image.{name} augments images on the TPU. Move it to the input_fn, on the host"
+        )
+        yield WARNING, "augmentation", message, op
     for op in step.find_ops(*tpu_kernels.AUGMENTATION_OPS):
         if tpu_kernels.has_kernel(op.type):
             message = f"{op.type} augments images on the TPU. Move it to the input_fn, on the host"

@@ -207,13 +207,18 @@ class _CallCheck:
             input_fns = {"export": receivers["infer"]} if "infer" in receivers else {}
         else:
             input_fns = {mode: call.arguments["input_fn"]}
-        return check_program(
+        report = check_program(
             call.estimator,
             input_fns,
             self._topology,
             compile_with_libtpu=self._effort != "off",
             effort=compiler.FULL if self._effort == "full" else compiler.QUICK,
         )
+        fault = _missing_steps(call)
+        if not fault:
+            return report
+        found = Finding(ERROR, "graph", fault, call.where, mode)
+        return dataclasses.replace(report, findings=(*report.findings, found))
 
     def _execute(self, call):
         with emulator.emulate(self._topology):
@@ -239,6 +244,17 @@ class _CallCheck:
     def _outputs(self, call):
         mode, report = self._reports.get(_identity(call), (None, None))
         return report.modes[mode].outputs if report and mode in report.modes else None
+
+
+def _missing_steps(call):
+    """Returns what is wrong with a call without a number of steps; "" if it has one."""
+    names = {"train": ("steps", "max_steps"), "evaluate": ("steps",)}.get(call.method, ())
+    if not names or any(call.arguments.get(name) is not None for name in names):
+        return ""
+    return (
+        f"{call.method} has no {' or '.join(names)}, and TPUEstimator raises ValueError: a TPU "
+        "does not run until the input ends. Give the number of batches"
+    )
 
 
 def _identity(call):

@@ -149,6 +149,11 @@ def double(loss, images, logits):
     return tf.cast(tf.cast(loss, tf.float64) * 2, tf.float32)  # HERE
 
 
+def flipped(loss, images, logits):
+    changed = tf.image.random_flip_left_right(tf.cast(images, tf.float32))  # HERE
+    return loss + tf.reduce_mean(changed)
+
+
 def hue(loss, images, logits):
     changed = tf.image.adjust_hue(tf.cast(images, tf.float32), 0.1)  # HERE
     return loss + tf.reduce_mean(changed)
@@ -184,6 +189,7 @@ def report_of(change):
         slow(suppressed, WARNING, "dynamic-shape"),
         (double, WARNING, "float64"),
         (hue, WARNING, "augmentation"),
+        (flipped, WARNING, "augmentation"),
     ],
 )
 def test_rule_reports_the_line(change, level, code):

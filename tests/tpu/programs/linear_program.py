@@ -159,6 +159,8 @@ def main():
         estimator.train(input_fn, max_steps=1)
         estimator.evaluate(input_fn, steps=1)
         raise KeyError("mine")
+    if arguments.mode == "evaluate_all":
+        estimator.evaluate(input_fn)
     if arguments.mode == "train_and_evaluate":
         tf.estimator.train_and_evaluate(
             estimator,

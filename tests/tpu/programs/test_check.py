@@ -44,6 +44,13 @@ def test_finds_a_missing_cross_shard_optimizer(linear_program, capfd):
     assert "linear_program.py:" in out
 
 
+def test_an_evaluation_until_the_input_ends_is_an_error(linear_program, capfd):
+    assert run(linear_program("--mode=evaluate_all")) == 1
+    out = capfd.readouterr().out
+    assert "error graph (eval)" in out
+    assert "evaluate has no steps, and TPUEstimator raises ValueError" in out
+
+
 def test_steps_executes_on_emulated_cores(linear_program, tmp_path, capfd):
     assert run(linear_program("--mode=all", "--steps=5"), topology.find("1x2"), steps=2) == 0
     assert tf.train.load_variable(f"{tmp_path}/model", "global_step") == 4

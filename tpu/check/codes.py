@@ -35,7 +35,8 @@ _TEXTS = {
         `compute_gradients` are divided by the number of cores, so it clips less. Many published
         programs (BERT) do it on purpose or by accident. To clip the summed gradient, do it inside
         the wrapped optimizer, or sum first: `gradients =
-        [tf.compat.v1.tpu.cross_replica_sum(g) / num_cores for g in gradients]`, and then use the optimizer without CrossShardOptimizer.""",
+        [tf.compat.v1.tpu.cross_replica_sum(g) / num_cores for g in gradients]`, and then use the
+        optimizer without CrossShardOptimizer.""",
     "conditional-collective": """
         A sum over the cores (`cross_replica_sum`, CrossShardOptimizer) is inside a tf.cond or
         tf.while_loop whose condition depends on the examples of a core. Cores with another result

@@ -13,6 +13,7 @@ time, `input_throughput` measures input_fn.
 from __future__ import annotations
 
 import functools
+import types
 from collections.abc import Callable, Iterable, Mapping
 
 from tpu.check import compiler, explanations
@@ -35,6 +36,7 @@ def check_program(
     rehearse: Callable[[], Finding] | None = None,
     memory_advice: Callable[[str, int], str] | None = None,
     title: str = "",
+    hooks: Mapping[str, Iterable] = types.MappingProxyType({}),
 ) -> Report:
     """Checks the modes of `input_fns`.
 
@@ -54,13 +56,15 @@ def check_program(
       memory_advice: `(mode, largest global batch that fits or 0) -> what to do` in the terms of the
         program's own flags, if a step does not fit.
       title: what is checked, for the first line of the report.
+      hooks: `{mode: hooks}` that the program gives to the call, besides those of its model_fn.
     """
     if isinstance(tpu_topology, str):
         tpu_topology = topology.find(tpu_topology)
     options = Options(compile_with_libtpu, with_batch, accumulate_steps, effort, memory_advice)
     found, not_checked, modes, unchecked = [*findings], [], {}, {}
     for mode, input_fn in input_fns.items():
-        checker = ModeChecker(estimator, mode, input_fn, tpu_topology, options)
+        given = hooks.get(mode) or ()
+        checker = ModeChecker(estimator, mode, input_fn, tpu_topology, options, given)
         report, stages = checker.check(), checker.stages
         found += stages.findings
         not_checked += stages.not_checked

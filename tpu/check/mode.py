@@ -98,8 +98,10 @@ class ModeChecker:
       stages: what they found.
     """
 
-    def __init__(self, estimator, mode, input_fn, tpu_topology, options: Options):
+    def __init__(self, estimator, mode, input_fn, tpu_topology, options: Options, hooks=()):
+        """`hooks` are those of the call."""
         self._mode, self._estimator, self._topology = mode, estimator, tpu_topology
+        self._hooks = hooks
         self._checked = graph_builder.CheckedMode(
             estimator, input_fn, _ESTIMATOR_MODES[mode], tpu_topology
         )
@@ -174,11 +176,13 @@ class ModeChecker:
     # ---- Stages ----
 
     def _check_hooks(self, built):
-        """Adds an error for each tensor of the TPU loop that a hook of the model_fn reads."""
+        """Adds an error for each tensor of the TPU loop that a hook reads."""
         spec = built.spec
-        for hook in (*spec.training_hooks, *spec.evaluation_hooks, *spec.prediction_hooks):
+        of_spec = (*spec.training_hooks, *spec.evaluation_hooks, *spec.prediction_hooks)
+        for hook in (*of_spec, *self._hooks):
             tensors = getattr(hook, "_tensors", None)
             for tensor in tensors.values() if isinstance(tensors, dict) else ():
+                tensor = _named(tensor, built.graph)
                 if isinstance(tensor, tf.Tensor) and not built.graph.is_fetchable(tensor):
                     message = (
                         f"{type(hook).__name__} reads '{tensor.name}' inside the TPU loop. Pass it "
@@ -273,4 +277,14 @@ class ModeChecker:
             return tuple(sorted(built.spec.eval_metric_ops or {}))
         if self._mode == "predict" and isinstance(built.spec.predictions, dict):
             return export.describe(built.spec.predictions)
+        return None
+
+
+def _named(tensor, graph):
+    """Returns the tensor of a graph that a hook names; None without one."""
+    if not isinstance(tensor, str):
+        return tensor
+    try:
+        return graph.get_tensor_by_name(tensor if ":" in tensor else f"{tensor}:0")
+    except (KeyError, ValueError):
         return None

@@ -213,6 +213,7 @@ class _CallCheck:
             self._topology,
             compile_with_libtpu=self._effort != "off",
             effort=compiler.FULL if self._effort == "full" else compiler.QUICK,
+            hooks={mode: call.arguments.get("hooks")},
         )
         fault = _missing_steps(call)
         if not fault:

@@ -489,6 +489,13 @@ def test_hook_that_reads_a_tensor_of_the_loop():
     assert "LoggingTensorHook reads 'logits/BiasAdd:0'" in finding.message
 
 
+@pytest.mark.parametrize("name", ["logits/BiasAdd", "logits/BiasAdd:0"])
+def test_hook_of_the_call_that_names_a_tensor_of_the_loop(name):
+    hooks = {"train": [tf.compat.v1.train.LoggingTensorHook([name], 1)]}
+    (finding,) = run_check(make_model_fn(), hooks=hooks).findings
+    assert "LoggingTensorHook reads 'logits/BiasAdd:0'" in finding.message
+
+
 def test_channels_that_waste_tiles():
     def change(loss, images, logits):
         return loss + tf.reduce_mean(dense(dense(logits, 9, "odd"), 16, "last"))

@@ -6,6 +6,8 @@ import collections
 import contextlib
 import traceback
 
+import tensorflow as tf
+
 from tpu.connect.request import Hosts, TPUError
 from tpu.connect.topology import Topology
 from tpu.emulator import emulator
@@ -76,7 +78,7 @@ def _run(program, cores, where):
 
     try:
         try:
-            with cores, calls.intercept(execute):
+            with cores, calls.intercept(execute), _without_copies_of_errors():
                 program.run(end)
         finally:
             log(_summary(counts, failed, where))
@@ -90,6 +92,21 @@ def _run(program, cores, where):
         log(f"error: {error}")
         return 1
     return 0
+
+
+@contextlib.contextmanager
+def _without_copies_of_errors():
+    """A context manager in which TPUEstimator does not log the stack of an error that it raises."""
+
+    def is_no_copy(record):
+        return not record.getMessage().startswith("Closing session due to error")
+
+    logger = tf.get_logger()
+    logger.addFilter(is_no_copy)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_no_copy)
 
 
 def _summary(counts, failed, where):

@@ -46,6 +46,12 @@ def test_reports_that_nothing_was_emulated(linear_program, script, capfd):
     assert "the program called no TPUEstimator" in capfd.readouterr().err
 
 
+def test_an_input_that_ends_early_is_told_once(linear_program, capfd):
+    with pytest.raises(tf.errors.OutOfRangeError, match="End of sequence"):
+        run.emulate(linear_program("--input=once"), SLICE)
+    assert "Closing session due to error" not in capfd.readouterr().err
+
+
 def test_errors_of_the_program_are_its_own(script):
     with pytest.raises(KeyError, match="mine"):
         run.emulate(script("raise KeyError('mine')"), SLICE)

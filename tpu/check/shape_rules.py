@@ -108,7 +108,9 @@ def _refusal(op, dynamic):
     shape = inputs[0].shape
     is_kept = any(tensor.name in dynamic for tensor in op.outputs)
     is_mean = op.type == "Mean" and is_kept
-    is_softmax = op.type == "Softmax" and (shape.rank or 0) > 1 and shape[-1] not in (None, 1)
+    # With v2 behavior disabled, an element of the shape itself is a Dimension, never None.
+    sizes = shape.as_list() if shape.rank is not None else []
+    is_softmax = op.type == "Softmax" and len(sizes) > 1 and sizes[-1] not in (None, 1)
     if op.type in _BROADCASTING_OPS or is_mean or is_softmax:
         return f"of {shape}"
     if op.type not in _BINARY_OPS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from tpu.emulator.xla_rules import cast, dimension, outside, rule, static_value
+from tpu.emulator.xla_rules import cast, dimension, outside, rule, static_size, static_value
 from tpu.graph.walks import root
 
 raw = tf.raw_ops
@@ -42,9 +42,7 @@ def _gathers_within(op):
     if indices is None or indices.size == 0:
         return indices is not None
     axis = static_value(op.inputs[2]) if len(op.inputs) > 2 else 0
-    size = (
-        None if axis is None or op.inputs[0].shape.rank is None else op.inputs[0].shape[int(axis)]
-    )
+    size = static_size(op.inputs[0], axis)
     return size is not None and indices.min() >= 0 and indices.max() < size
 
 

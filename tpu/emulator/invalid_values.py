@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tpu.emulator import invalid_indices
-from tpu.emulator.xla_rules import RULES, dimension, outside, rule, static_value
+from tpu.emulator.xla_rules import RULES, dimension, outside, rule, static_size, static_value
 from tpu.graph.walks import root
 
 __all__ = ["RULES", "invalid_indices"]
@@ -198,12 +198,12 @@ def _is_not_grouped(op):
     sizes = []
     for index, axis in ((0, -1), (1, -2)):
         tensor = op.inputs[index]
-        is_size = op.type.endswith(_SIZES[index]) if "Backprop" in op.type else False
-        shape = static_value(tensor) if is_size else tensor.shape
-        if shape is None or getattr(shape, "rank", 1) is None:
-            return False
-        sizes.append(shape[axis])
-    return None not in sizes and int(sizes[0]) == int(sizes[1])
+        if "Backprop" in op.type and op.type.endswith(_SIZES[index]):
+            shape = static_value(tensor)
+            sizes.append(None if shape is None else int(shape[axis]))
+        else:
+            sizes.append(static_size(tensor, axis))
+    return None not in sizes and sizes[0] == sizes[1]
 
 
 def _grouped(input_shape, kernel_shape):

@@ -63,8 +63,15 @@ def cast(value, dtype):
     return tf.cast(value, dtype) if known is None else tf.constant(known, dtype)
 
 
+def static_size(tensor, axis):
+    """Returns the size of an axis; None if the axis or its size is unknown."""
+    if axis is None or tensor.shape.rank is None:
+        return None
+    # A program may disable the shapes of version 2: an element is then a Dimension, never None.
+    return tensor.shape.as_list()[int(axis)]
+
+
 def dimension(tensor, axis):
     """Returns the size of an axis, a constant if it is known."""
-    known = tf.get_static_value(axis)
-    size = None if known is None or tensor.shape.rank is None else tensor.shape[int(known)]
+    size = static_size(tensor, tf.get_static_value(axis))
     return tf.shape(tensor, tf.int64)[axis] if size is None else tf.constant(size, tf.int64)

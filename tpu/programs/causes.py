@@ -210,7 +210,8 @@ class _Statistics:
         axes, shape = self._value(op.inputs[1]), op.inputs[0].shape
         if axes is None or not shape.rank:
             return False
-        axes = {int(axis) % shape.rank for axis in np.ravel(axes)}
+        shape = shape.as_list()  # With v2 behavior disabled, an element is a Dimension, never None.
+        axes = {int(axis) % len(shape) for axis in np.ravel(axes)}
         # The first axis may be the examples times their positions.
         if shape[0] is None or shape[0] % self._batch_size == 0:
             return 0 in axes

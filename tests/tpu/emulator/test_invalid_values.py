@@ -7,6 +7,7 @@ import io
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework import tensor_shape
 from tensorflow.python.ops import control_flow_util
 
 from tests.marks import slow
@@ -323,6 +324,21 @@ def test_an_operation_without_a_tpu_kernel_gives_one_warning(capsys):
     assert line.startswith("tpu: warning: a TPU refuses what is emulated here: PyFunc")
     assert "a TPU cannot run Python" in line
     assert "test_invalid_values.py:" in line
+
+
+@pytest.mark.parametrize("is_version_2", [False, True])
+def test_unknown_sizes_with_the_shapes_of_either_version(is_version_2, monkeypatch, capsys):
+    def first_of_kept(x):
+        return tf.gather(tf.boolean_mask(x, x > 1), [0, 3])
+
+    monkeypatch.setattr(tensor_shape, "_TENSORSHAPE_V2_OVERRIDE", is_version_2)
+    with emulator.emulate("1x1"), tf.Graph().as_default(), tf1.Session() as session:
+        (results,) = tf1.tpu.shard(first_of_kept, [tf.constant([1.0, 3.0, 5.0])], num_shards=1)
+        np.testing.assert_array_equal(session.run(results), [3, 5])
+        images = tf1.placeholder(tf.float32, [1, 5, 5, 5, None])
+        convolved = tf.nn.conv3d(images, tf.ones([1, 1, 1, 2, 2]), [1] * 5, "SAME")
+        assert not invalid_values.RULES["Conv3D"].is_safe(convolved.op)
+    assert " reads index 3, which is not in [0, 2)" in capsys.readouterr().err
 
 
 def test_known_valid_values_are_not_checked():

@@ -2,6 +2,7 @@
 
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework import tensor_shape
 
 from tests.tpu.check.regression import make_estimator, make_model_fn, minimize, rows, squares
 from tpu.check import graph_builder
@@ -62,6 +63,16 @@ def in_function(loss):
 )
 def test_statistics_of_each_column_are_found(loss, names):
     assert causes_of(loss) == names
+
+
+@pytest.mark.parametrize("is_version_2", [False, True])
+def test_a_sum_of_a_batch_of_unknown_size(is_version_2, monkeypatch):
+    def over_kept(features, labels):
+        kept = tf.boolean_mask(features, features[:, 0] > 0)
+        return squares(features / tf.reduce_sum(kept, axis=0), labels)
+
+    monkeypatch.setattr(tensor_shape, "_TENSORSHAPE_V2_OVERRIDE", is_version_2)
+    assert causes_of(over_kept) == ["divisor"]
 
 
 @pytest.mark.parametrize(

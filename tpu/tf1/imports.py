@@ -45,11 +45,13 @@ def old_names(packages: tuple[str, ...] = ()):
         stack.enter_context(mock.patch.object(module_wrapper, "_PER_MODULE_WARNING_LIMIT", 0))
         stack.enter_context(warnings.catch_warnings())
         warnings.filterwarnings("ignore", r"`tf\.(layers|nn\.rnn_cell)\..* is deprecated")
+        warnings.filterwarnings("ignore", r"`layer\.apply` is deprecated")  # by tf_slim
         stack.enter_context(mock.patch.object(builtins, "__import__", importer.import_statement))
         stack.enter_context(mock.patch.object(importlib, "import_module", importer.import_module))
         stack.enter_context(old_python.names())
         stack.enter_context(old_signatures.accepted())
         stack.enter_context(moved_names.names())
+        stack.enter_context(moved_names.lazy_modules())
         yield
 
 

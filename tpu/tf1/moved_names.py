@@ -11,6 +11,7 @@ import contextlib
 import importlib
 import sys
 import types
+from unittest import mock
 
 _PYTHON = "tensorflow.python"
 # {old module: {module of 2.15: "name old=new"}}, where the rule of `find` does not apply: the name
@@ -26,6 +27,9 @@ _MOVED = {
     "ops.variables": {"ops.state_ops": "is_variable_initialized"},
     "util.nest": {"util.nest": "is_sequence=is_nested"},
 }
+# Modules that 2.15 loads at the first use of another, under a name that no package has:
+# {module: (its attribute, where the module is)}.
+_LAZY = {"layers.normalization": ("normalization", "keras.src.legacy_tf_layers.normalization")}
 # Libraries of this release test for names by hasattr: they must find what 2.15 has.
 _LIBRARIES = ("tensorflow", "tensorflow_estimator", "keras", "tf_keras", "tensorboard")
 
@@ -63,6 +67,22 @@ def names(report=None):
     finally:
         for module in added:
             del module.__getattr__
+
+
+@contextlib.contextmanager
+def lazy_modules():
+    """Lets modules of tensorflow.python find those that they load later, in a `with` block.
+
+    tf_slim takes layers.normalization.BatchNormalization, which 2.15 looks for in tf_keras.
+    """
+    from tensorflow.python.util import lazy_loader
+
+    with contextlib.ExitStack() as stack:
+        for module_name, (attribute, target) in _LAZY.items():
+            module = importlib.import_module(f"{_PYTHON}.{module_name}")
+            loader = lazy_loader.LazyLoader(attribute, vars(module), target)
+            stack.enter_context(mock.patch.object(module, attribute, loader))
+        yield
 
 
 def find(module_name: str, name: str):

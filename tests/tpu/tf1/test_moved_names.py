@@ -82,6 +82,26 @@ def test_names_end_with_the_block(moved):
     assert hasattr(ops, "Tensor")  # of the outer block
 
 
+@pytest.mark.parametrize("shape", [[4, 5, 3], [4, 2, 2, 3]])
+@pytest.mark.parametrize("is_fused", [False, True])
+def test_batch_normalization_as_tf_slim_creates_it(shape, is_fused):
+    from tensorflow.python.layers import normalization
+
+    before = vars(normalization)["normalization"]
+    with moved_names.lazy_modules(), tf.Graph().as_default(), v1.Session() as session:
+        with v1.variable_scope("norm") as scope:
+            layer = normalization.BatchNormalization(
+                momentum=0.75, fused=is_fused, name=scope.name, _scope=scope, _reuse=None
+            )
+            outputs = layer.apply(tf.fill(shape, 8.0), training=True)
+        session.run(v1.global_variables_initializer())
+        session.run([outputs, v1.get_collection(v1.GraphKeys.UPDATE_OPS)])
+        assert layer.moving_mean.op.name == "norm/moving_mean"
+        assert session.run(layer.moving_mean).tolist() == [2] * 3
+        assert session.run(layer.moving_variance).tolist() == [0.75] * 3
+    assert vars(normalization)["normalization"] is before
+
+
 @pytest.fixture
 def old_arguments():
     """Functions accept calls with the arguments of 1.15."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 # The areas of tf.contrib in TensorFlow 1.12 to 1.15. All can be imported; names that are neither in
 # contrib/ nor in the tables below are refused at their first use.
 _NAMES = """
@@ -228,4 +230,7 @@ _DEFAULT_ADVICE = "Replace it with an equivalent of TensorFlow 2.15, or remove t
 def advice(name: str) -> str:
     """Returns what to do about a missing name, a sentence."""
     area = ".".join(name.split(".")[:3])
-    return _ADVICE.get(area, _DEFAULT_ADVICE)
+    text = _ADVICE.get(area, _DEFAULT_ADVICE)
+    if "pip install tf_slim" in text and importlib.util.find_spec("tf_slim") is not None:
+        return f"The installed tf_slim lacks it too. {_DEFAULT_ADVICE}"
+    return text

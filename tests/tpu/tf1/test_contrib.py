@@ -146,6 +146,18 @@ class TestLayers:
         assert gamma.op.name == "LayerNorm/gamma"
         assert gamma.shape == [6]
 
+    def test_embed_sequence(self, contrib, session):
+        embed, ids = contrib.layers.embed_sequence, tf.constant([[2, 0], [1, 2]])
+        rows = np.arange(6, dtype=np.float32).reshape(3, 2)
+        first = embed(ids, 3, 2, initializer=v1.constant_initializer(rows), scope="words")
+        again = embed(ids, unique=True, scope="words", reuse=True)
+        session.run(v1.global_variables_initializer())
+        for embedded in session.run([first, again]):
+            assert np.array_equal(embedded, rows[[[2, 0], [1, 2]]])
+        assert [v.op.name for v in v1.model_variables()] == ["words/embeddings"]
+        with pytest.raises(ValueError, match=r"give vocab_size and embed_dim.* got 3 and None"):
+            embed(ids, 3)
+
     def test_layer_norm_applies_the_activation(self, contrib, session):
         outputs = contrib.layers.layer_norm(tf.constant([[1.0, 3.0]]), activation_fn=tf.nn.relu)
         session.run(v1.global_variables_initializer())

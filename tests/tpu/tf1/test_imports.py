@@ -1,6 +1,7 @@
 """Programs import TensorFlow 1.15, libraries import 2.15."""
 
 import importlib
+import importlib.machinery
 import os
 import pathlib
 import subprocess
@@ -243,6 +244,14 @@ def test_missing_package_names_the_command(run_old, monkeypatch):
     monkeypatch.setitem(sys.modules, "tf_slim", None)  # import raises ModuleNotFoundError
     with pytest.raises(AttributeError, match=r"tf\.contrib\.layers\.conv2d .* pip install tf_slim"):
         run_old("import tensorflow as tf; tf.contrib.layers.conv2d()")
+
+
+def test_a_name_that_an_installed_package_lacks(run_old, monkeypatch):
+    slim = types.ModuleType("tf_slim")
+    slim.__spec__ = importlib.machinery.ModuleSpec("tf_slim", None)
+    monkeypatch.setitem(sys.modules, "tf_slim", slim)
+    with pytest.raises(AttributeError, match=r"tf\.contrib\.layers\.bow_encoder .* lacks it too"):
+        run_old("import tensorflow as tf; tf.contrib.layers.bow_encoder()")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import numbers
 import tensorflow as tf
 
 __all__ = [
+    "embed_sequence",
     "l1_regularizer",
     "l2_regularizer",
     "layer_norm",
@@ -74,6 +75,52 @@ def _regularizer(scale, scope, name, loss_of):
             return tf.multiply(tf.cast(scale, weights.dtype.base_dtype), loss_of(weights))
 
     return regularize
+
+
+def embed_sequence(
+    ids,
+    vocab_size=None,
+    embed_dim=None,
+    unique=False,
+    initializer=None,
+    regularizer=None,
+    trainable=True,
+    scope=None,
+    reuse=None,
+):
+    """Returns the embeddings [batch, length, embed_dim] of ids. Variable: `embeddings`.
+
+    Args:
+      ids: int tensor, [batch, length].
+      vocab_size: number of rows of the variable; may be None if it is reused.
+      embed_dim: size of an embedding; may be None if the variable is reused.
+      unique: whether to look each id up once. It has no effect: the embeddings are the same, and
+        the number of different ids is no static shape.
+      initializer: of the variable.
+      regularizer: function of the variable, or None.
+      trainable: whether the variable is trainable.
+      scope: variable scope; default "EmbedSequence".
+      reuse: whether to reuse the variable; see tf.variable_scope.
+
+    Raises:
+      ValueError: a size is not given, and the variable is not reused.
+    """
+    if not (reuse or (vocab_size and embed_dim)):
+        raise ValueError(
+            "embed_sequence: give vocab_size and embed_dim, or reuse the variable; got "
+            f"{vocab_size} and {embed_dim}"
+        )
+    v1 = tf.compat.v1
+    with v1.variable_scope(scope, "EmbedSequence", [ids], reuse=reuse):
+        embeddings = v1.get_variable(
+            "embeddings",
+            [vocab_size, embed_dim] if vocab_size and embed_dim else None,
+            initializer=initializer,
+            regularizer=regularizer,
+            trainable=trainable,
+            collections=_collections(None, "embeddings"),
+        )
+        return v1.nn.embedding_lookup(embeddings, ids)
 
 
 def layer_norm(

@@ -21,7 +21,7 @@ from tpu.programs import calls, causes, comparison, cpu_graph, failures, proof, 
 from tpu.programs.comparison import Comparison, format_text
 from tpu.programs.program import Program, log
 from tpu.programs.replay import Recording
-from tpu.programs.trainings import ON_CORES, ON_CPU, REORDERED, Trainings
+from tpu.programs.trainings import ON_CORES, ON_CPU, REORDERED, REPEATED, Trainings
 
 _FAILED = 2
 
@@ -175,7 +175,7 @@ def _compare(call, steps, clipping, recording):
         copies = Trainings(call, recording, steps, folder)
         with recording.record():
             emulated = copies.run(ON_CORES, call.arguments["input_fn"], use_tpu=True)
-        found, notes, rounding = [], [], {}
+        found, notes, rounding, is_repeatable = [], [], {}, True
         if dropped:
             notes.append("dropout was switched off in both trainings")
         with cpu_graph.single_replica() as sums, cpu_graph.ordered_updates() as facts:
@@ -191,6 +191,9 @@ def _compare(call, steps, clipping, recording):
             if other:
                 reordered = copies.run(REORDERED, other.input_fn)
                 rounding = {n: comparison.difference(reordered[n], on_cpu[n])[1] for n in on_cpu}
+                if _exceeds(rounding, on_cpu, steps):  # amplified, or another program each time
+                    repeated = copies.run(REPEATED, first)
+                    is_repeatable = _digest(repeated) == _digest(on_cpu)
         found += [f"random numbers: {text}" for text in dict.fromkeys(facts.random_operations)]
         only_on_cores = sorted(emulated.keys() - on_cpu.keys())
         if only_on_cores:
@@ -199,6 +202,7 @@ def _compare(call, steps, clipping, recording):
         num_replicas = len(recording.batches)
         differences = comparison.compare(emulated, on_cpu, facts.trainable, num_replicas, rounding)
         result = Comparison(steps, call.where, differences, found, digests, notes)
+        result.is_repeatable = is_repeatable
         if result.not_rounding and sums:
             result.causes.append(
                 "with use_tpu=False, too, the program sums over the cores (at "
@@ -227,6 +231,12 @@ def _add_causes(call, result, tpu_topology):
         return
     result.causes += [cause.text for cause in found]
     result.own += [cause.name for cause in found if cause.name]
+
+
+def _exceeds(rounding, variables, steps):
+    """Returns True if another order changes a variable by more than rounding does."""
+    limit = comparison.most_rounding(steps)
+    return any(rounding[n] > limit for n in rounding if variables[n].dtype.kind not in "biu")
 
 
 def _digest(variables):

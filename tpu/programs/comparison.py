@@ -14,6 +14,10 @@ _ROUNDING_FACTOR = 20
 # A variable of which another order changes this part is rounding itself, such as the bias of the
 # keys in attention, whose gradient is 0.
 _NOTHING_BUT_ROUNDING = 0.1
+# More float32 epsilons per step than another order of the same sums changes, unless the training
+# amplifies it. A sum of n terms changes by sqrt(n) epsilons of the sum of their absolute values:
+# which is 1,000 for a million terms, or for 10,000 that cancel to a tenth.
+_MOST_EPSILONS = 1000
 # A factor is a finding only if the values agree this well.
 _NEARLY_EQUAL = 1e-2
 # A factor leaves that much of a difference if it explains it in part.
@@ -64,6 +68,7 @@ class Comparison:
       is_per_core: True if they prove that the results differ only by what each core computes on
         its own batch.
       own: names and places of what each core computes on its own batch.
+      is_repeatable: False if the same training on the CPU gives other variables the second time.
     """
 
     steps: int
@@ -75,6 +80,7 @@ class Comparison:
     proofs: list[str] = dataclasses.field(default_factory=list)
     is_per_core: bool = False
     own: list[str] = dataclasses.field(default_factory=list)
+    is_repeatable: bool = True
 
     @property
     def largest(self) -> list[Difference]:
@@ -85,7 +91,22 @@ class Comparison:
     def is_decided(self) -> bool:
         """True if rounding does not drown the differences of most variables, nor NaN any."""
         is_finite = all(difference.is_finite for difference in self.differences)
-        return is_finite and 2 * len(self.largest) > len(self.differences)
+        if (
+            not is_finite
+            or not self.is_repeatable
+            or 2 * len(self.largest) <= len(self.differences)
+        ):
+            return False
+        # A difference much larger than an amplified rounding is still one.
+        return bool(self.not_rounding) or not self.is_amplified
+
+    @property
+    def is_amplified(self) -> bool:
+        """True if another order of the examples changes most weights by more than rounding."""
+        known = [d for d in self.differences if d.rounding and not d.is_exact]  # frozen ones: 0
+        known = [d for d in known if d.is_trainable] or known
+        too_large = [d for d in known if d.rounding > most_rounding(self.steps)]
+        return 2 * len(too_large) > len(known)
 
     @property
     def not_rounding(self) -> list[Difference]:
@@ -100,6 +121,11 @@ class Comparison:
         if not self.not_rounding:
             return EQUAL
         return PER_CORE if self.is_per_core else NOT_EQUAL
+
+
+def most_rounding(steps: int) -> float:
+    """Returns the largest relative difference that is the rounding of some steps, not amplified."""
+    return _MOST_EPSILONS * steps * float(np.finfo(np.float32).eps)
 
 
 def not_rounding(differences: list[Difference], steps: int) -> list[Difference]:
@@ -226,6 +252,17 @@ def _verdict(comparison):
         return (
             f"undecided: {len(infinite)} variables are NaN or infinite in both trainings, such as "
             f"'{infinite[0]}'. Use fewer --steps, or mend the training"
+        )
+    if not comparison.is_repeatable:
+        return (
+            "undecided: the training on the CPU gives other variables the second time. Does "
+            "model_fn use a Python counter, a clock or random numbers without a seed?"
+        )
+    if not comparison.is_decided and comparison.is_amplified:
+        return (
+            "undecided: another order of the examples changes most weights by more than rounding "
+            f"({most_rounding(comparison.steps):.1e}), which the training amplifies, or the loss "
+            "depends on the order. Use fewer --steps"
         )
     if not comparison.is_decided:
         return "undecided: most variables are nothing but rounding. Use fewer --steps"

@@ -24,6 +24,7 @@ from tpu.programs.replay import static_shapes
 ON_CORES = "on emulated cores"
 ON_CPU = "on the CPU"
 REORDERED = "on the CPU in another order"
+REPEATED = "on the CPU again"
 # A variable that the checkpoint of the first training lacks.
 _MISSING = re.compile(r"Key (\S+) not found in checkpoint")
 _FIRST_CHECKPOINT = "model.ckpt-0"

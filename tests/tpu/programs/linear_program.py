@@ -19,13 +19,16 @@ parser.add_argument("--dropout", type=float, default=0.0)
 parser.add_argument("--noise", type=float, default=0.0)
 parser.add_argument("--input", default="plain", help="plain, shuffled, transposed, flat or once")
 parser.add_argument(
-    "--optimizer", default="sharded", help="sharded, summed, local, clipped, too_large, no_step"
+    "--optimizer",
+    default="sharded",
+    help="sharded, counted, summed, local, clipped, too_large, no_step",
 )
 parser.add_argument("--loss", default="mean", help="mean, weighted, smooth, ...")
 parser.add_argument("--summary", default="none", help="none, model_fn, host_call or hook")
 parser.add_argument("--metrics", default="tensors", help="tensors, none or scalar")
 arguments = parser.parse_args()
 BATCH_SIZE = 16
+calls = []
 
 
 def input_fn(params):
@@ -77,7 +80,9 @@ def model_fn(features, labels, mode, params):
         loss = tf1.losses.compute_weighted_loss(errors, weights)
     if arguments.loss == "smooth":
         loss = tf.reduce_sum(errors * weights) / (tf.reduce_sum(weights) + 1)
-    optimizer = tf1.train.MomentumOptimizer(0.01, 0.9)
+    calls.append(mode)
+    rate = 0.01 / len(calls) if arguments.optimizer == "counted" else 0.01
+    optimizer = tf1.train.MomentumOptimizer(rate, 0.9)
     if arguments.optimizer == "summed":
         optimizer = tf1.train.AdamOptimizer(0.01, epsilon=1e-30)
     if params["use_tpu"] and arguments.optimizer == "too_large":  # a sum of means

@@ -109,6 +109,13 @@ def test_summed_gradients_change_the_moments_by_a_factor(linear_program, capfd):
     assert status == 0
 
 
+def test_program_that_is_another_one_each_time_is_undecided(linear_program, capfd):
+    status, out = run(linear_program("--optimizer=counted"), capfd)
+    *_, last = out.splitlines()
+    assert last.startswith("undecided: the training on the CPU gives other variables the second")
+    assert status == 1
+
+
 def test_without_clipping(linear_program, capfd):
     assert (
         compare.run(linear_program("--optimizer=clipped"), TWO_CORES, 3, None, clipping=False) == 0
@@ -242,6 +249,10 @@ def test_large_variables_are_compared_in_parts(monkeypatch):
         ((1e-6, 0.5, 0.5), "undecided"),
         ((0.5, 0.5, 0.5), "undecided"),
         ((None, None, None), "NOT equal up to rounding"),
+        ((1e-6, 1e-6, 1e-3), "equal up to rounding"),
+        ((1e-6, 1e-3, 1e-3), "undecided: another order of the examples changes most weights by"),
+        ((0.0, 0.0, 1e-3), "undecided: another order"),  # the first two are not trained
+        ((1e-3, 1e-3, 1e-6), "undecided: another order"),
     ],
 )
 def test_verdict(rounding, verdict):
@@ -252,3 +263,11 @@ def test_verdict(rounding, verdict):
     ]
     result = comparison.Comparison(1, "program.py:1", differences, [], {})
     assert comparison.format_text(result, ONE_CORE).splitlines()[-1].startswith(verdict)
+
+
+def test_differences_beyond_an_amplified_rounding_are_differences():
+    differences = [comparison.Difference("v", True, 1, 0.5, 0.5, 1e-3)]
+    result = comparison.Comparison(1, "program.py:1", differences, [], {})
+    assert comparison.format_text(result, ONE_CORE).endswith(
+        "NOT equal up to rounding: 1 weights, 0 other variables"
+    )

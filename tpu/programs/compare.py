@@ -210,7 +210,9 @@ def _compare(call, steps, clipping, recording):
                 "branch on params['use_tpu'], not on a flag"
             )
         if result.not_rounding and result.is_decided and num_replicas > 1:
-            result.is_per_core, result.proofs = proof.prove(copies, emulated, facts, rounding)
+            result.is_per_core, result.proofs = proof.prove(
+                copies, emulated, facts, rounding, result.has_factors
+            )
     return result
 
 

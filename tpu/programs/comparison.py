@@ -109,6 +109,11 @@ class Comparison:
         return 2 * len(too_large) > len(known)
 
     @property
+    def has_factors(self) -> bool:
+        """True if the report shows factors."""
+        return any(difference.factor != 1 for difference in self.largest)
+
+    @property
     def not_rounding(self) -> list[Difference]:
         """The differences that are too large to be rounding."""
         return not_rounding(self.differences, self.steps)
@@ -235,7 +240,7 @@ def _notes(comparison):
             f"left out: {left_out} variables that another order of the examples changes as much "
             "(rounding, or a loss that depends on the order)"
         )
-    if any(difference.factor != 1 for difference in comparison.largest):
+    if comparison.has_factors:
         notes.append(
             "factors: gradients are summed over the cores, not averaged: CrossShardOptimizer "
             "averages in compute_gradients and minimize, not in apply_gradients. Adam does not "
@@ -276,5 +281,4 @@ def _verdict(comparison):
             f"NOT equal up to rounding: {weights} weights, {len(different) - weights} other "
             "variables"
         )
-    has_factors = any(difference.factor != 1 for difference in comparison.largest)
-    return f"equal up to rounding{' and the factors' if has_factors else ''}"
+    return f"equal up to rounding{' and the factors' if comparison.has_factors else ''}"

@@ -20,10 +20,11 @@ _COPIES = "on the CPU with copies of that batch"
 _ONE_BATCH = "on the CPU with that batch"
 
 
-def prove(trainings, emulated, facts, rounding):
+def prove(trainings, emulated, facts, rounding, has_factors):
     """Returns whether variables differ only by what each core computes on its own batch, and why.
 
     See the head of this file. Returns (False, reasons) if that is not so, or cannot be shown.
+    `has_factors` is True if the report already shows that gradients are a multiple.
     """
     if facts.random_operations:
         return False, ["no reason was looked for: random numbers differ from core to core"]
@@ -32,7 +33,7 @@ def prove(trainings, emulated, facts, rounding):
     if trainings.has_embeddings:
         return False, ["no reason was looked for: the ids of TPU embeddings are not recorded"]
     try:
-        return _Proof(trainings, emulated, facts.trainable, rounding).run()
+        return _Proof(trainings, emulated, facts.trainable, rounding, has_factors).run()
     except Exception as error:  # does not change that the variables differ
         return False, [f"no reason was found: {failures.explain(error)}"]
 
@@ -40,9 +41,10 @@ def prove(trainings, emulated, facts, rounding):
 class _Proof:
     """Further trainings after one whose variables differ."""
 
-    def __init__(self, trainings, emulated, trainable, rounding):
+    def __init__(self, trainings, emulated, trainable, rounding, has_factors):
         self._trainings, self._emulated = trainings, emulated
         self._trainable, self._rounding = trainable, rounding
+        self._has_factors = has_factors
 
     def run(self):
         """Returns (whether the cores differ only by what they compute on their own, reasons)."""
@@ -69,10 +71,9 @@ class _Proof:
                     names = {d.name for d in different} if not weights else None
                     different = self._different(same, small, names)
         if different:
-            has_factors = any(d.factor != 1 for d in different)
             hint = (
                 "The gradients are not of the same size, see 'factors'"
-                if has_factors
+                if self._has_factors
                 else "Is the loss summed or averaged over the examples and the cores alike?"
             )
             return False, [

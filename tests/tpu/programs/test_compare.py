@@ -99,6 +99,12 @@ def test_a_divisor_of_each_core_does_not_excuse_a_fault(linear_program, capfd, f
     assert "\nNOT equal up to rounding: 2 weights, 2 other variables\n" in out
 
 
+def test_factors_are_mentioned_only_where_they_are_shown(linear_program, capfd):
+    _, out = run(linear_program("--optimizer=clipped"), capfd)
+    assert "not excused: if all cores get the same batch" in out
+    assert ("see 'factors'" in out) == ("\nfactors: " in out)
+
+
 def test_summed_gradients_change_the_moments_by_a_factor(linear_program, capfd):
     status, out = run(linear_program("--optimizer=summed"), capfd)
     factors = {line.split()[0]: line.split()[1] for line in out.splitlines() if "dense/" in line}

@@ -138,7 +138,7 @@ class _FirstTraining:
                 with failures.explain_specs():
                     self.result = _compare(call, self._steps, self._clipping, self.recording)
             except Exception as error:
-                self.error = error
+                self.error = failures.with_callers(error, run.__code__)
             raise _Compared
 
     @contextlib.contextmanager

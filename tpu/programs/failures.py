@@ -7,6 +7,7 @@ import re
 import sys
 import threading
 import traceback
+import types
 from unittest import mock
 
 import tensorflow as tf
@@ -59,6 +60,23 @@ def format_error(error: BaseException, verbose: bool = False) -> str:
         if error is not None:
             parts.insert(0, link)
     return "".join(parts)
+
+
+def with_callers(error: BaseException, command: types.CodeType) -> BaseException:
+    """Returns an error whose stack begins at the outermost frame of a thread, as if uncaught.
+
+    For an error that is caught below the program, whose lines its stack lacks.
+
+    Args:
+      error: the error, in the `except` clause that catches it.
+      command: code of the function that runs the program: frames that call it are left out.
+    """
+    stack = error.__traceback__
+    frame = stack.tb_frame.f_back if stack else None
+    while frame is not None and frame.f_code is not command:
+        stack = types.TracebackType(stack, frame, frame.f_lasti, frame.f_lineno)
+        frame = frame.f_back
+    return error.with_traceback(stack)
 
 
 @contextlib.contextmanager

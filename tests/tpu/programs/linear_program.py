@@ -26,8 +26,8 @@ parser.add_argument(
 parser.add_argument("--loss", default="mean", help="mean, weighted, smooth, ...")
 parser.add_argument("--summary", default="none", help="none, model_fn, host_call or hook")
 parser.add_argument("--metrics", default="tensors", help="tensors, none or scalar")
+parser.add_argument("--batch_size", type=int, default=16)
 arguments = parser.parse_args()
-BATCH_SIZE = 16
 calls = []
 
 
@@ -147,9 +147,9 @@ def main():
         model_fn,
         config=config,
         use_tpu=bool(arguments.use_tpu),
-        train_batch_size=BATCH_SIZE,
-        eval_batch_size=BATCH_SIZE,
-        predict_batch_size=BATCH_SIZE,
+        train_batch_size=arguments.batch_size,
+        eval_batch_size=arguments.batch_size,
+        predict_batch_size=arguments.batch_size,
         export_to_tpu=False,
     )
     if arguments.mode == "train":

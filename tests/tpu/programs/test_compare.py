@@ -161,6 +161,16 @@ def test_program_that_fails(script, capfd):
     assert err.endswith("    raise KeyError('mine')\nKeyError: 'mine'\n")
 
 
+def test_error_above_model_fn_shows_only_the_lines_of_the_program(linear_program, capfd):
+    status = compare.run(linear_program("--batch_size=15"), TWO_CORES, 3, None)
+    out, err = capfd.readouterr()
+    assert status == 2
+    assert out.startswith("not compared: use a train batch size of 14 or 16 (train batch size 15")
+    assert re.search(r"linear_program\.py:\d+\)$", out)
+    assert "estimator.train(input_fn" in err
+    assert not re.search("tpu_estimator.py|compare.py", err)
+
+
 @pytest.mark.parametrize("summary", ["host_call", "hook"])
 def test_event_files_are_not_written_to_the_model_dir(linear_program, capfd, tmp_path, summary):
     status, _ = run(linear_program(f"--summary={summary}"), capfd, ONE_CORE, steps=2)

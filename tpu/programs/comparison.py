@@ -22,6 +22,8 @@ _MOST_EPSILONS = 1000
 _NEARLY_EQUAL = 1e-2
 # A factor leaves that much of a difference if it explains it in part.
 _CLEARLY_LESS = 0.1
+# Part of the variables that differ and must have a factor for it to be that of the gradients.
+_NEARLY_ALL = 0.9
 # Elements that are compared at a time: a table of embeddings may take half of the memory.
 _CHUNK = 1 << 22
 
@@ -157,7 +159,7 @@ def compare(a, b, trainable, num_replicas: int, rounding) -> list[Difference]:
       num_replicas: number of replicas, of which sums of gradients may be a multiple.
       rounding: `{name: relative difference}` that rounding causes; {} if unknown.
     """
-    differences = []
+    plain, scaled = [], []
     for name, value in b.items():
         is_exact = value.dtype.kind in "biu"
         found = {1: difference(a[name], value)}
@@ -170,13 +172,35 @@ def compare(a, b, trainable, num_replicas: int, rounding) -> list[Difference]:
         is_clear = found[best][1] < _CLEARLY_LESS * found[1][1]
         factor = min(close) if close else best if is_clear else 1
         is_finite = is_exact or bool(np.isfinite(a[name]).all() or np.isfinite(value).all())
-        differences.append(
-            Difference(
-                *(name, name in trainable, factor, *found[factor], rounding.get(name)),
-                *(is_exact, is_finite),
+        for differences, multiple in ((plain, 1), (scaled, factor)):
+            differences.append(
+                Difference(
+                    *(name, name in trainable, multiple, *found[multiple], rounding.get(name)),
+                    *(is_exact, is_finite),
+                )
             )
-        )
-    return differences
+    return _with_common_factors(plain, scaled)
+
+
+def _with_common_factors(plain, scaled):
+    """Returns the differences in `scaled`, but those in `plain` if other variables lack a factor.
+
+    All gradients are a multiple, so that nearly all slots of the optimizer are one; likewise
+    weights that begin at 0.
+    """
+    result = list(plain)
+    for is_trainable in (True, False):
+        differ = [
+            index
+            for index, (one, best) in enumerate(zip(plain, scaled))
+            if one.is_trainable == is_trainable and not one.is_exact and _is_counted(one)
+            if one.relative > _NEARLY_EQUAL or best.factor != 1
+        ]
+        have_factor = [index for index in differ if scaled[index].factor != 1]
+        if len(have_factor) >= _NEARLY_ALL * len(differ):
+            for index in have_factor:
+                result[index] = scaled[index]
+    return result
 
 
 def difference(a, b, factor: int = 1) -> tuple[float, float]:
@@ -227,8 +251,12 @@ def format_text(comparison: Comparison, tpu_topology: Topology, rows: int = 8) -
     return "\n".join([*lines, "", *_notes(comparison), _verdict(comparison)])
 
 
+def _is_counted(difference):
+    return (difference.rounding or 0) < _NOTHING_BUT_ROUNDING
+
+
 def _more_than_rounding(differences):
-    counted = [d for d in differences if (d.rounding or 0) < _NOTHING_BUT_ROUNDING]
+    counted = filter(_is_counted, differences)
     return sorted(counted, key=lambda d: (not d.is_trainable, -d.relative))
 
 

@@ -250,6 +250,20 @@ def test_the_factor_leaves_the_least_difference(on_cores, factor):
     assert found.factor == factor
 
 
+@pytest.mark.parametrize(
+    ("factors", "expected"),
+    [
+        ([8, 64, 8, 64], [8, 64, 8, 64]),
+        ([8, 64, 1, 1], [8, 64, 1, 1]),  # of one of two optimizers
+        ([8, 3, 5, 2], [1, 1, 1, 1]),  # one of them is close to a factor by chance
+    ],
+)
+def test_a_factor_is_that_of_nearly_all_variables_that_differ(factors, expected):
+    b = {f"v{i}": np.array([1.0, 2.0]) for i in range(4)}
+    a = {name: factor * b[name] for name, factor in zip(b, factors)}
+    assert [d.factor for d in comparison.compare(a, b, set(), 8, {})] == expected
+
+
 def test_large_variables_are_compared_in_parts(monkeypatch):
     monkeypatch.setattr(comparison, "_CHUNK", 3)
     a, b = np.arange(7.0), np.arange(7.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import fractions
 
 import numpy as np
 
@@ -36,7 +37,8 @@ class Difference:
       name: name in the checkpoint.
       is_trainable: False for the state of the optimizer, moving averages and counters.
       factor: what the CPU's values are multiplied by first. Not 1 if that makes all values equal:
-        an optimizer's moments, if gradients are summed over the cores and not averaged.
+        an optimizer's moments, if gradients are summed over the cores and not averaged, or if the
+        cores average sums over their batches: a fraction.
       largest: max abs difference; infinite if values are NaN or infinite in one training only.
       relative: `largest`, relative to the max abs value of the variable on the CPU.
       rounding: the relative difference of two trainings on the CPU with the examples of each batch
@@ -47,7 +49,7 @@ class Difference:
 
     name: str
     is_trainable: bool
-    factor: int
+    factor: float
     largest: float
     relative: float
     rounding: float | None
@@ -116,6 +118,11 @@ class Comparison:
         return any(difference.factor != 1 for difference in self.largest)
 
     @property
+    def has_sums(self) -> bool:
+        """True if factors show that the cores average sums over the examples of their batches."""
+        return any(difference.factor < 1 for difference in self.largest)
+
+    @property
     def not_rounding(self) -> list[Difference]:
         """The differences that are too large to be rounding."""
         return not_rounding(self.differences, self.steps)
@@ -156,7 +163,8 @@ def compare(a, b, trainable, num_replicas: int, rounding) -> list[Difference]:
       a: `{name: array}` of the training on emulated cores.
       b: the same, or fewer variables, on the CPU.
       trainable: names of the trainable variables.
-      num_replicas: number of replicas, of which sums of gradients may be a multiple.
+      num_replicas: number of replicas, of which sums of gradients may be a multiple, and means of
+        sums a fraction.
       rounding: `{name: relative difference}` that rounding causes; {} if unknown.
     """
     plain, scaled = [], []
@@ -165,7 +173,10 @@ def compare(a, b, trainable, num_replicas: int, rounding) -> list[Difference]:
         found = {1: difference(a[name], value)}
         # Sums of gradients are num_replicas times their mean, sums of squares its square.
         if found[1][1] > _NEARLY_EQUAL and not is_exact:
-            for factor in (num_replicas, num_replicas**2):
+            powers = [num_replicas, num_replicas**2]
+            # Other state, such as a counter of each core, is less for another reason.
+            powers += [1 / power for power in powers if _is_slot(name, trainable)]
+            for factor in powers:
                 found[factor] = difference(a[name], value, factor)
         close = [factor for factor in found if found[factor][1] <= _NEARLY_EQUAL]
         best = min(found, key=lambda factor: found[factor][1])
@@ -196,14 +207,23 @@ def _with_common_factors(plain, scaled):
             if one.is_trainable == is_trainable and not one.is_exact and _is_counted(one)
             if one.relative > _NEARLY_EQUAL or best.factor != 1
         ]
-        have_factor = [index for index in differ if scaled[index].factor != 1]
-        if len(have_factor) >= _NEARLY_ALL * len(differ):
-            for index in have_factor:
-                result[index] = scaled[index]
+        larger = [index for index in differ if scaled[index].factor > 1]
+        smaller = [index for index in differ if scaled[index].factor < 1]
+        for have_factor in (larger, smaller):
+            if len(have_factor) >= _NEARLY_ALL * len(differ):
+                for index in have_factor:
+                    result[index] = scaled[index]
     return result
 
 
-def difference(a, b, factor: int = 1) -> tuple[float, float]:
+def _is_slot(name, trainable):
+    """Returns True for the state of an optimizer, whose name has that of a trainable variable."""
+    parts = name.split("/")
+    prefixes = ("/".join(parts[i:j]) for j in range(1, len(parts)) for i in range(j))
+    return any(prefix in trainable for prefix in prefixes)
+
+
+def difference(a, b, factor: float = 1) -> tuple[float, float]:
     """Returns the max abs difference of `a` and `factor * b`, also relative to the max of `b`.
 
     NaN and infinities are equal to themselves.
@@ -242,8 +262,9 @@ def format_text(comparison: Comparison, tpu_topology: Topology, rows: int = 8) -
         lines += ["", f"{name:<{width}}  factor  max abs difference  relative  another order"]
         for d in part[:rows]:
             rounding = "unknown" if d.rounding is None else f"{d.rounding:.1e}"
+            factor = fractions.Fraction(d.factor).limit_denominator()
             lines.append(
-                f"{d.name:<{width}}  {d.factor:6}  {d.largest:18.1e}  {d.relative:8.1e}  "
+                f"{d.name:<{width}}  {factor!s:>6}  {d.largest:18.1e}  {d.relative:8.1e}  "
                 f"{rounding:>13}"
             )
         if len(part) > rows:
@@ -268,7 +289,13 @@ def _notes(comparison):
             f"left out: {left_out} variables that another order of the examples changes as much "
             "(rounding, or a loss that depends on the order)"
         )
-    if comparison.has_factors:
+    if comparison.has_sums:
+        notes.append(
+            "factors: gradients are as many times smaller as there are cores: the loss is a sum "
+            "over the examples of a core, of which CrossShardOptimizer takes the mean. Use the "
+            "mean over the examples. Adam does not depend on the scale, except for its epsilon"
+        )
+    elif comparison.has_factors:
         notes.append(
             "factors: gradients are summed over the cores, not averaged: CrossShardOptimizer "
             "averages in compute_gradients and minimize, not in apply_gradients. Adam does not "

@@ -67,7 +67,7 @@ class _Proof:
                 own = self._trainings.own(0)
                 small = self._trainings.run(_ONE_BATCH, own.input_fn, is_one_core=True)
                 weights = {d.name for d in different if d.is_trainable}
-                if not weights or self._is_mean(copies, own):
+                if not weights or (not self._has_factors and self._is_mean(copies, own)):
                     names = {d.name for d in different} if not weights else None
                     different = self._different(same, small, names)
         if different:

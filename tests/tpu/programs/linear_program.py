@@ -21,7 +21,7 @@ parser.add_argument("--input", default="plain", help="plain, shuffled, transpose
 parser.add_argument(
     "--optimizer",
     default="sharded",
-    help="sharded, counted, summed, local, clipped, too_large, no_step",
+    help="sharded, counted, adam, summed, local, clipped, too_large, no_step",
 )
 parser.add_argument("--loss", default="mean", help="mean, weighted, smooth, ...")
 parser.add_argument("--summary", default="none", help="none, model_fn, host_call or hook")
@@ -78,12 +78,14 @@ def model_fn(features, labels, mode, params):
     weights = tf.cast(labels > 0, tf.float32)  # of a different sum on each core
     if arguments.loss == "weighted":
         loss = tf1.losses.compute_weighted_loss(errors, weights)
+    if arguments.loss == "sum":
+        loss = tf.reduce_sum(errors)
     if arguments.loss == "smooth":
         loss = tf.reduce_sum(errors * weights) / (tf.reduce_sum(weights) + 1)
     calls.append(mode)
     rate = 0.01 / len(calls) if arguments.optimizer == "counted" else 0.01
     optimizer = tf1.train.MomentumOptimizer(rate, 0.9)
-    if arguments.optimizer == "summed":
+    if arguments.optimizer in ("adam", "summed"):
         optimizer = tf1.train.AdamOptimizer(0.01, epsilon=1e-30)
     if params["use_tpu"] and arguments.optimizer == "too_large":  # a sum of means
         optimizer = tf1.tpu.CrossShardOptimizer(optimizer, tf1.losses.Reduction.SUM)

@@ -115,6 +115,27 @@ def test_summed_gradients_change_the_moments_by_a_factor(linear_program, capfd):
     assert status == 0
 
 
+def test_sums_over_the_examples_change_the_moments_by_a_fraction(linear_program, capfd):
+    status, out = run(linear_program("--loss=sum", "--optimizer=adam"), capfd)
+    factors = {line.split()[0]: line.split()[1] for line in out.splitlines() if "dense/" in line}
+    assert factors["dense/kernel"] == factors["dense/bias"] == "1"
+    assert factors["dense/kernel/Adam"] == "1/2"
+    assert factors["dense/kernel/Adam_1"] == "1/4"
+    assert (
+        "\nfactors: gradients are as many times smaller as there are cores: the loss is a sum"
+        in out
+    )
+    assert out.endswith("\nequal up to rounding and the factors\n")
+    assert status == 0
+
+
+@pytest.mark.parametrize(("name", "factor"), [("a/v/Adam", 1 / 8), ("counter", 1), ("a/v", 1)])
+def test_only_slots_of_optimizers_are_a_fraction(name, factor):
+    a, b = {name: np.array([1.0, 2.0])}, {name: np.array([8.0, 16.0])}
+    (found,) = comparison.compare(a, b, {"a/v"}, 8, {})
+    assert found.factor == factor
+
+
 def test_program_that_is_another_one_each_time_is_undecided(linear_program, capfd):
     status, out = run(linear_program("--optimizer=counted"), capfd)
     *_, last = out.splitlines()

@@ -268,7 +268,7 @@ def _identity(call):
     config = getattr(estimator._config, "tpu_config", None)
     functions = _model_fn(estimator), input_fn
     options = estimator.model_dir, estimator._params, sizes, tuple(config or ())
-    return identity.snapshot(call.method, functions, options)
+    return identity.snapshot(call.method, functions, options, _missing_steps(call))
 
 
 def _model_fn(estimator):

@@ -82,8 +82,10 @@ def model_fn(features, labels, mode, params):
         loss = tf.reduce_sum(errors)
     if arguments.loss == "smooth":
         loss = tf.reduce_sum(errors * weights) / (tf.reduce_sum(weights) + 1)
-    calls.append(mode)
-    rate = 0.01 / len(calls) if arguments.optimizer == "counted" else 0.01
+    rate = 0.01
+    if arguments.optimizer == "counted":
+        calls.append(mode)
+        rate /= len(calls)
     optimizer = tf1.train.MomentumOptimizer(rate, 0.9)
     if arguments.optimizer in ("adam", "summed"):
         optimizer = tf1.train.AdamOptimizer(0.01, epsilon=1e-30)

@@ -41,7 +41,7 @@ _NAVIGATION = {
     "Start": ["install", "python", "notebooks", "choose", "troubleshooting"],
     "Data": ["data", "data_images", "data_boxes", "data_text", "own_data"],
     "Models": ["models", "own_model", "running", "results"],
-    "Images": ["targets", "detection", "segmentation", "gan", "keras"],
+    "Images": ["targets", "detection", "segmentation", "instance_segmentation", "gan", "keras"],
     "Text": ["text", "bert", "question_answering", "language_models", "translation", "embeddings"],
     "Sound, tables, play": ["speech", "recommendation", "reinforcement_learning"],
     "TPU": ["which_tpu", "other_programs", "old_programs", "check", "cloud_tpu_vm"],
@@ -59,8 +59,9 @@ _KEYWORDS = {
     "data_images": "image folder; augmentation; ImageNet; CSV of images",
     "data_text": "vocabulary; WordPiece; CSV of texts",
     "detection": "object detection; Label Studio; RetinaNet",
+    "install": "GPU; no GPU found; CUDA; Python 3.8; NumPy 2; Keras 3; Windows; macOS",
     "faults": "exit status; resume training; kill; disk full",
-    "keras": "tf.keras; TF Hub; tensorflow/tpu; Keras weights",
+    "keras": "tf.keras; TF Hub; coming from tensorflow/tpu; Keras weights",
     "models": "ResNet; MobileNet; transfer learning; fine-tune; warm start; recipe",
     "notebooks": "Colab; Kaggle; Jupyter; notebook",
     "other_programs": "emulator; emulate; compare; TPUEstimator program; Shakespeare",
@@ -72,7 +73,7 @@ _KEYWORDS = {
     "serving": "TensorFlow Serving; TensorFlow Lite; ONNX; OpenVINO; SavedModel; export; Triton",
     "targets": "class weights; imbalanced classes; multi-label; regression; oversampling",
     "text": "text classification; named entities; long documents; fine-tune BERT",
-    "troubleshooting": "error message; results differ between runs; NaN; out of memory",
+    "troubleshooting": "error message; results differ between runs; NaN; NaN loss; out of memory",
     "which_tpu": "which TPU; v2; v3; v4; v5e; v5p; v6e; PJRT; JAX; pods",
 }
 

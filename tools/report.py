@@ -31,6 +31,7 @@ _STYLE = """
 body { font: 14px/1.5 sans-serif; max-width: 1100px; margin: 2em auto; padding: 0 1em; color: #222 }
 .curves { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(480px, 100%), 1fr)) }
 figure { display: inline-block; margin: 0 1em 1em 0; vertical-align: top }
+figure img { min-width: 96px }
 .curves figure { display: block; min-width: 0; margin: 0; overflow: hidden }
 .curves figcaption { display: none } figure.text { display: block; max-width: 70ch }
 table { border-collapse: collapse } .wide { overflow-x: auto }

@@ -21,10 +21,9 @@ def write(path, batch_size, slice_name, checkout, side):
     """Writes the program of one core."""
     tf1.install()
     sys.path.insert(0, checkout)
+    # Neither data nor distributions are used.
     for name in ("tensorflow_datasets", "tensorflow_probability"):
-        sys.modules[name] = mock.MagicMock(
-            __version__="9"
-        )  # neither data nor distributions are used
+        sys.modules[name] = mock.MagicMock(__version__="9")
     import gin
     import gin.tf.external_configurables
     import tensorflow.compat.v1 as tf

@@ -85,8 +85,9 @@ def _tell_changed_flags(settings):
         before would be taken for those of these.
     """
     here = settings.model_dir, settings.flagfile
-    changed = changed_flags.describe(*here, hyperparameters_only=True)
-    if changed and settings.is_trained:
+    if settings.is_trained and (
+        changed := changed_flags.describe(*here, hyperparameters_only=True)
+    ):
         raise UsageError(
             f"{settings.model_dir} is trained, at step {settings.start_step} of --train_steps="
             f"{settings.train.steps}, with other hyperparameters: now {changed}. Train with them "

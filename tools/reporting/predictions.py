@@ -55,7 +55,9 @@ def _worst(pipeline, split, rows):
     order = sorted(range(len(judged)), key=lambda i: (-judged[i].is_wrong, -judged[i].size, i))
     chosen = order[:_COUNT]
     previews = _previews(pipeline, split, set(chosen))
-    cells = [_cell(rows[i].get("name", f"example {i}"), previews[i], judged[i]) for i in chosen]
+    cells = [
+        _cell(str(rows[i].get("name", f"example {i}")), previews[i], judged[i]) for i in chosen
+    ]
     wrong = sum(mistake.is_wrong for mistake in judged)
     text = f"{split}: {text.format(wrong=wrong, count=len(judged))}"
     return f"<p>{html.escape(text)}.</p>{''.join(cells)}"
@@ -79,7 +81,7 @@ def _previews(pipeline, split, chosen):
 def _cell(name, preview, mistake):
     parts = []
     if preview.png:
-        parts.append(image_tag(preview.png, f"{name}"))
+        parts.append(image_tag(preview.png, name))
     if preview.wav:
         content = base64.b64encode(preview.wav).decode()
         parts.append(
@@ -90,6 +92,4 @@ def _cell(name, preview, mistake):
     mark = ' class="wrong"' if mistake.is_wrong else ""
     caption = f"<span{mark}>{html.escape(mistake.caption)}</span>"
     kind = ' class="text"' if preview.text else ""
-    return (
-        f'<figure{kind} title="{html.escape(str(name))}">{"<br>".join([*parts, caption])}</figure>'
-    )
+    return f'<figure{kind} title="{html.escape(name)}">{"<br>".join([*parts, caption])}</figure>'

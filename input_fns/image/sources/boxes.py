@@ -24,6 +24,7 @@ _CLIPPED_PIXELS = 0.5  # that a box must lose to be counted
 SWAPPED, NO_AREA = "with swapped corners", "without a valid area"
 NOT_FINITE, EMPTY, OUTSIDE = "not finite", "of zero width or height", "outside of the image"
 TURNED = "turned by EXIF orientation"
+OTHER_CLASS = "of a class that is not in --class_names"
 # EXIF orientations that transpose an image, then mirror it horizontally or vertically.
 _MIRRORED, _FLIPPED = (2, 3, 6, 7), (3, 4, 7, 8)
 

@@ -40,7 +40,6 @@ from input_fns.image.sources.mask_files import Item, Rules
 
 _BACKGROUND = "background"
 _NO_BOX, _BAD_BOX = "without a box", "with a bbox that is not four numbers"
-_OTHER_CLASS = "of a class that is not in --class_names"
 _EMPTY_TWIN = "categories without objects that have the name of another one"
 _UNNAMED = "images that the JSON does not name"
 
@@ -201,7 +200,7 @@ def _boxes(image, number, file, instances, class_of, options):
     found = []
     for one in instances.objects.get(image.id, ()):
         if one.category_id not in class_of:
-            notes.left_out[_OTHER_CLASS] += 1
+            notes.left_out[boxes.OTHER_CLASS] += 1
             continue
         if not one.box:
             notes.left_out[_NO_BOX if one.box is None else _BAD_BOX] += 1
@@ -227,7 +226,7 @@ def _objects(image, number, file, instances, class_of, options):
         if one.category_id in class_of:
             found.append(Object(class_of[one.category_id], one.is_crowd, one.segmentation))
         else:
-            notes.left_out[_OTHER_CLASS] += 1
+            notes.left_out[boxes.OTHER_CLASS] += 1
     path, problem = file
     return Item(path, Objects(image.size, found, notes), problem)
 

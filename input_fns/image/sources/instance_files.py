@@ -31,13 +31,12 @@ from input_fns.image.sources import (
     mask_files,
 )
 from input_fns.image.sources.annotated_images import Boxes
-from input_fns.image.sources.boxes import Box, Notes
+from input_fns.image.sources.boxes import OTHER_CLASS, Box, Notes
 from input_fns.image.sources.mask_files import Item, Rules
 
 VOID = 255  # of the borders between objects
 _VOID_COLOR = 0xE0E0C0  # of 255 in VOC's palette
 VOID_PIXELS = "pixels of the number 255, which is above all others, as borders"
-OTHER_CLASS = "of a class that is not in --class_names"
 
 
 @dataclasses.dataclass(frozen=True)

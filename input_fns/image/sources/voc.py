@@ -44,7 +44,6 @@ from input_fns.image.sources.boxes import Box, Notes
 # Folders of masks; LabelMe writes arrays into those of the names that Pascal VOC uses.
 _CLASS_MASKS = ("SegmentationClassPNG", "SegmentationClass")
 _OBJECT_MASKS = ("SegmentationObjectPNG", "SegmentationObject")
-_OTHER_CLASS = "of a class that is not in --class_names"
 _NO_XML = "images without XML"
 
 
@@ -167,7 +166,7 @@ def _boxes(path, number, annotation, class_names, options):
     found = []
     for one in annotation.objects:
         if one.name not in class_names:
-            notes.left_out[_OTHER_CLASS] += 1
+            notes.left_out[boxes.OTHER_CLASS] += 1
             continue
         corners = boxes.fix(one.corners, size, notes, origin=options.box_origin)
         if corners is None:

@@ -38,7 +38,6 @@ from input_fns.image.sources.coco_masks import Object, Objects
 from input_fns.image.sources.mask_files import Item, Rules
 
 _BACKGROUND = "background"
-_OTHER_CLASS = "of a class that is not in --class_names"
 _NO_TEXT = "images without a text file, as images without objects"
 _BAD_LINE, _REPEATED = "lines that are neither a box nor a polygon", "lines that occur twice"
 _PIXELS = "with numbers above 2: pixels, not fractions of the image"
@@ -152,7 +151,7 @@ def _outlines(
     height, width = size
     for label, values in rows:
         if label not in class_of:
-            notes.left_out[_OTHER_CLASS] += 1
+            notes.left_out[boxes.OTHER_CLASS] += 1
             continue
         xs = [value * width for value in values[::2]]
         ys = [value * height for value in values[1::2]]

@@ -3,7 +3,8 @@
     python -m benchmarks.tpu_peers [--steps=resnet,transformer] [--topologies=v2-8,v3-8]
         [--flax_python=flax/bin/python] [--official_python=official/bin/python]
         [--tpu_checkout=DIR] [--flax_checkout=DIR] [--bert_checkout=DIR]
-        [--connorjl_checkout=DIR] [--compare_gan_checkout=DIR] [--parts] [--largest]
+        [--connorjl_checkout=DIR] [--compare_gan_checkout=DIR]
+        [--algoperf_checkout=DIR] [--parts] [--largest]
 
 One core's training step (`tpu_programs`), in bfloat16 unless a precision is named. A program whose
 Python or checkout is not given is left out; `peers/official_step` and `peers/flax_resnet` say how:
@@ -27,6 +28,9 @@ Python or checkout is not given is left out; `peers/official_step` and `peers/fl
                  logits_positions=128; XL with Adafactor. Only ours.
     dcgan        DCGAN with `example_configs/dcgan_celeba64.gin` of google/compare_gan and the same
                  network: 64 images of 64x64 for a step of the discriminator, 64 for the generator
+    conformer    configs/librispeech_conformer_v3-8.cfg and the Conformer of MLCommons' workload
+                 librispeech_conformer at its sizes, which has no relative positions: 32 recordings
+                 of 16 s
     retinanet    configs/coco_retinanet_r50_v3-8.cfg and the same network of tf-models-official, 8
                  images of 640x640. Our step assigns boxes to anchors, tf-models-official does it on
                  the host and has no gradient clipping.

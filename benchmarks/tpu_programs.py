@@ -19,6 +19,7 @@ flags.DEFINE_string("tpu_checkout", "", "Checkout of tensorflow/tpu.")
 flags.DEFINE_string("bert_checkout", "", "Checkout of google-research/bert.")
 flags.DEFINE_string("connorjl_checkout", "", "Checkout of ConnorJL/GPT2.")
 flags.DEFINE_string("compare_gan_checkout", "", "Checkout of google/compare_gan.")
+flags.DEFINE_string("algoperf_checkout", "", "Checkout of mlcommons/algorithmic-efficiency.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -221,6 +222,20 @@ STEPS = {
             "ours, float32": _dcgan("float32"),
             "google/compare_gan, float32": Peer(
                 "compare_gan", ("{slice}", "{compare_gan_checkout}", "64")
+            ),
+        },
+    ),
+    "conformer": Step(
+        32,
+        {
+            "ours": Ours(
+                (
+                    "--flagfile=configs/librispeech_conformer_v3-8.cfg",
+                    "--synthetic_audio=16000,256000,29,400",
+                )
+            ),
+            "MLCommons in JAX, float32": Peer(
+                "mlcommons_conformer", ("{algoperf_checkout}",), "{flax_python}"
             ),
         },
     ),

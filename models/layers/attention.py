@@ -133,24 +133,25 @@ def keys_values(memory, params):
     return _project(memory, 2, params, "key_value")
 
 
-def attend(query, key, value, bias, dropout_rate=0.0, training=False):
-    """Scaled dot-product attention: softmax(query key^T / sqrt(head_size) + bias) value.
+def attend(query, key, value, bias, dropout_rate=0.0, training=False, scale=None):
+    """Scaled dot-product attention: softmax(scale query key^T + bias) value.
 
     The softmax is computed in float32.
 
     Args:
       query: `[batch, num_heads, length, head_size]`.
       key: `[batch, num_heads, memory_length, head_size]`.
-      value: like `key`.
+      value: like `key`, of any size.
       bias: attention bias, float32, broadcast to `[batch, num_heads, length, memory_length]`. It
         may be learned: it has a gradient.
       dropout_rate: of the attention weights.
       training: True turns dropout on.
+      scale: of the scores; default: 1 / sqrt(head_size).
 
     Returns:
-      `[batch, num_heads, length, head_size]`.
+      `[batch, num_heads, length, size of a value]`.
     """
-    query *= query.shape.as_list()[-1] ** -0.5
+    query *= query.shape.as_list()[-1] ** -0.5 if scale is None else scale
     if training and device.is_tpu():
         return _attend_on_tpu(query, key, value, bias, dropout_rate)
     if device.current().fuses:

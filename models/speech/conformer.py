@@ -16,9 +16,10 @@ import numpy as np
 import tensorflow as tf
 
 from models.layers import fusion
-from models.layers.attention import attention_bias, project_output
+from models.layers.attention import attend, attention_bias, project, project_output
 from models.layers.dropout import dropout
 from models.layers.normalization import layer_norm
+from models.layers.subsampling import conv_subsampling
 from models.model import ModelError, check_fractions, check_positive
 from models.speech.log_mel import frame_mask
 
@@ -80,7 +81,7 @@ def encode(x, num_frames, params, training):
         x = dropout(x, params["dropout"], training)
         frames = x.shape.as_list()[1]
         mask = frame_mask(num_frames, frames)  # [batch, frames]
-        positions = tf.constant(relative_positions(frames, params["hidden_size"]), x.dtype)
+        positions = sinusoids(frames, params["hidden_size"])
         for i in range(params["num_blocks"]):
             with tf.compat.v1.variable_scope(f"block_{i}"):
                 x = _block(x, mask, positions, params, training)
@@ -89,16 +90,12 @@ def encode(x, num_frames, params, training):
 
 def _subsample(x, num_frames, hidden_size):
     """Two 3x3 convolutions of stride 2 with ReLU, then a dense layer over channels and bins."""
-    x = x[..., tf.newaxis]
-    for i in range(2):
-        # Padded alike for even and odd lengths, unlike "same": frame t covers 2t - 1 to 2t + 1.
-        x = tf.pad(x, [[0, 0], [1, 1], [1, 1], [0, 0]])
-        x = tf.compat.v1.layers.conv2d(
-            x, hidden_size, 3, 2, activation=tf.nn.relu, name=f"subsampling_{i}"
-        )
+    masks = []
+    for i in (1, 2):
         num_frames = (num_frames + 1) // 2
-        mask = tf.cast(frame_mask(num_frames, x.shape.as_list()[1]), x.dtype)
-        x *= mask[:, :, tf.newaxis, tf.newaxis]
+        mask = frame_mask(num_frames, -(-x.shape.as_list()[1] // 2**i))
+        masks.append(tf.cast(mask, x.dtype))
+    x = conv_subsampling(x, masks, hidden_size)
     frames, bins, channels = x.shape.as_list()[1:]
     x = tf.reshape(x, [-1, frames, bins * channels])
     return _dense(x, hidden_size, "projection"), num_frames
@@ -145,65 +142,56 @@ def _gated(values, gates, mask):
 def relative_self_attention(x, mask, positions, params, training):
     """Multi-head self-attention with relative positions (Dai et al. 2019, section 3.3).
 
-    The score of query i and key j is `(q_i + u) . k_j + (q_i + v) . r_{i - j}`, with learned biases
-    u and v of each head and a projection r of sinusoids.
+    The score of query i and key j is `(q_i + u) . k_j + (q_i + v) . W s_{i - j}`, with learned
+    biases u and v of each head and a projection W of sinusoids s. The sine and cosine of a
+    difference are products of those of i and of j, so that the second term is a product of s_j with
+    a vector that depends on i alone (Dai et al. 2020, arXiv:2006.03236, appendix A): no scores by
+    distance have to be computed and shifted.
 
     Args:
       x: `[batch, frames, hidden_size]`.
       mask: bool `[batch, frames]`, keys to attend to.
-      positions: `[2 * frames - 1, hidden_size]`, of `relative_positions`.
+      positions: `(sines, cosines)`, of `sinusoids`.
       params: "num_heads", "attention_dropout".
       training: True turns dropout on.
 
     Returns:
       `[batch, frames, hidden_size]`.
     """
-    size = x.shape.as_list()[-1]
+    _, frames, size = x.shape.as_list()
     heads = params["num_heads"]
     head_size = size // heads
-
-    def split(y):  # [..., length, size] to [..., heads, length, head_size]
-        shape = y.shape.as_list()[:-1]
-        y = tf.reshape(y, [-1 if n is None else n for n in shape] + [heads, head_size])
-        return tf.transpose(y, [0, 2, 1, 3] if len(shape) == 2 else [1, 0, 2])
-
-    query, key, value = (split(_dense(x, size, name)) for name in ("query", "key", "value"))
-    relative = split(_dense(positions, size, "relative", use_bias=False))
+    query, key, value = project(x, ("query", "key", "value"), params)
+    with tf.compat.v1.variable_scope("relative"):
+        relative = tf.compat.v1.get_variable("kernel", [size, size], x.dtype)
     content_bias, position_bias = (
         tf.compat.v1.get_variable(
             name, [heads, 1, head_size], x.dtype, initializer=tf.zeros_initializer()
         )
         for name in ("content_bias", "position_bias")
     )
-    scores = tf.matmul(query + content_bias, key, transpose_b=True)
-    # One matrix product for all examples.
-    by_distance = tf.einsum("bhtd,hpd->bhtp", query + position_bias, relative)
-    scores += _shift_relative(by_distance)
-    scores = tf.cast(scores, tf.float32) * head_size**-0.5
+    sines, cosines = (tf.constant(values, x.dtype) for values in positions)
+    of_sines, of_cosines = (
+        tf.einsum("bhtd,chd->bhtc", query + position_bias, kernel)
+        for kernel in tf.split(tf.reshape(relative, [size, heads, head_size]), 2)
+    )
+    # sin(i - j) = sin i cos j - cos i sin j, cos(i - j) = cos i cos j + sin i sin j
+    to_cosines = of_sines * sines + of_cosines * cosines
+    to_sines = of_cosines * sines - of_sines * cosines
+    query = tf.concat([query + content_bias, to_cosines, to_sines], axis=-1)
+    shape = tf.concat([tf.shape(key)[:2], [frames, size]], axis=0)
+    positions = tf.broadcast_to(tf.concat([cosines, sines], axis=-1), shape)
+    key = tf.concat([key, positions], axis=-1)
     bias = attention_bias(mask)[:, tf.newaxis, tf.newaxis]
-    weights = tf.cast(tf.nn.softmax(scores + bias), x.dtype)
-    weights = dropout(weights, params["attention_dropout"], training)
-    return project_output(tf.matmul(weights, value), "output")
+    rate = params["attention_dropout"]
+    heads = attend(query, key, value, bias, rate, training, scale=head_size**-0.5)
+    return project_output(heads, "output")
 
 
-def relative_positions(frames: int, size: int) -> np.ndarray:
-    """Returns sinusoids of the distances frames - 1 to 1 - frames, `[2 * frames - 1, size]`."""
-    distances = np.arange(frames - 1, -frames, -1)[:, np.newaxis]
-    rates = 10000.0 ** -(np.arange(0, size, 2) / size)
-    return np.concatenate([np.sin(distances * rates), np.cos(distances * rates)], axis=1)
-
-
-def _shift_relative(scores):
-    """Returns `[batch, heads, t, t]`: entry (i, j) is that of distance i - j.
-
-    Args:
-      scores: `[batch, heads, t, 2 * t - 1]`, by distance from t - 1 to 1 - t.
-    """
-    heads, frames, width = scores.shape.as_list()[1:]
-    # Row i begins at distance i: with one more column, rows of one less shift by one each.
-    scores = tf.pad(scores, [[0, 0], [0, 0], [0, 0], [1, 0]])
-    scores = tf.reshape(scores, [-1, heads, width + 1, frames])[:, :, 1:]
-    return tf.reshape(scores, [-1, heads, frames, width])[..., :frames]
+def sinusoids(frames: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns sines and cosines of the places 0 to frames - 1, each `[frames, size / 2]`."""
+    angles = np.arange(frames)[:, np.newaxis] * 10000.0 ** -(np.arange(0, size, 2) / size)
+    return np.sin(angles), np.cos(angles)
 
 
 def _dense(x, units, name, use_bias=True):

@@ -76,13 +76,15 @@ def test_relative_attention_equals_its_definition():
     random = np.random.default_rng(0)
     x = random.normal(size=[batch, frames, size]).astype(np.float32)
     mask = np.array([[True] * 5, [True] * 3 + [False] * 2])
-    positions = conformer.relative_positions(frames, size)
+    distances = np.arange(1 - frames, frames)[:, np.newaxis]
+    angles = distances * 10000.0 ** -(np.arange(0, size, 2) / size)
+    positions = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         initializer = tf.compat.v1.random_normal_initializer(seed=1)
         with tf.compat.v1.variable_scope("", initializer=initializer):
             params = {"num_heads": heads, "attention_dropout": 0.0}
             output = conformer.relative_self_attention(
-                tf.constant(x), tf.constant(mask), tf.constant(positions, tf.float32), params, False
+                tf.constant(x), tf.constant(mask), conformer.sinusoids(frames, size), params, False
             )
         variables = tf.compat.v1.trainable_variables()
         for number, variable in enumerate(variables):  # biases start at 0
@@ -95,7 +97,7 @@ def test_relative_attention_equals_its_definition():
         return y @ v[f"{name}/kernel"] + v.get(f"{name}/bias", 0)
 
     query, key, value = (dense(x, name) for name in ("query", "key", "value"))
-    relative = dense(positions, "relative")  # of distance frames - 1 first
+    relative = dense(positions, "relative")  # of distance 1 - frames first
     joined = np.zeros_like(x)
     width = size // heads
     for b in range(batch):
@@ -105,7 +107,7 @@ def test_relative_attention_equals_its_definition():
                 scores = [
                     (query[b, i, part] + v["content_bias"][h, 0]) @ key[b, j, part]
                     + (query[b, i, part] + v["position_bias"][h, 0])
-                    @ relative[frames - 1 - (i - j), part]
+                    @ relative[frames - 1 + (i - j), part]
                     for j in range(frames)
                 ]
                 powers = np.exp(np.array(scores) / width**0.5) * mask[b]

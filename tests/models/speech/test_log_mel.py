@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.eager import context
 
+from models.layers import device
 from models.model import ModelError
 from models.speech import log_mel
 from tests import numerics
@@ -96,6 +97,43 @@ def test_equals_numpy(normalization, jit_compile):
     other = waveforms()
     other[:, 30] += 0.01
     numerics.assert_far(reference(normalization, other), reference(normalization), **ARITHMETIC)
+
+
+def power_as_a_tpu_computes_it(monkeypatch):
+    """Returns the power spectra of a TPU core, whose products have factors in bfloat16."""
+
+    def matmul(*factors):
+        return product(*(tf.cast(tf.cast(factor, tf.bfloat16), tf.float32) for factor in factors))
+
+    product = tf.matmul
+    monkeypatch.setattr(tf, "matmul", matmul)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        fed = {name: tf.constant(value) for name, value in features().items()}
+        with device.scope({"use_tpu": True}):
+            return session.run(log_mel._power_spectrum(fed, PARAMS))
+
+
+def power_error(power):
+    """Returns the largest error of an amplitude, as a part of the sum of its terms' magnitudes."""
+    window = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(160) / 160)
+    largest = 0.0
+    for i, count in enumerate(NUM_SAMPLES):
+        row = np.pad(waveforms()[i, :count].astype(np.float64), (0, SIZE + 160))
+        for frame in range(19):
+            windowed = row[60 * frame : 60 * frame + 160] * window
+            if windowed.any():
+                error = np.sqrt(power[i, frame]) - np.abs(np.fft.rfft(windowed, 256))
+                largest = max(largest, np.abs(error).max() / np.abs(windowed).sum())
+    return largest
+
+
+def test_a_product_of_rounded_factors_on_a_tpu_is_exact_to_15_bits(monkeypatch):
+    assert power_error(power_as_a_tpu_computes_it(monkeypatch)) < 2**-15
+
+
+def test_without_the_rest_of_the_factors_it_is_not(monkeypatch):
+    monkeypatch.setattr(log_mel, "_rounded", tf.identity)
+    assert power_error(power_as_a_tpu_computes_it(monkeypatch)) > 2**-14
 
 
 def test_padding_and_what_is_after_the_end_have_no_effect():

@@ -16,7 +16,7 @@ from unittest import mock
 
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2, node_def_pb2
-from tensorflow.python.framework import importer
+from tensorflow.python.framework import importer, ops
 from tensorflow.python.ops import gen_resource_variable_ops
 
 from tpu import findings
@@ -47,7 +47,35 @@ def replacements() -> list:
     """Returns the functions to patch for emulated cores: see `emulator.Cores`."""
     xla_calls.reset_warnings()
     modules = (control_flow, host_io, embedding_ops)
-    return [replacement for module in modules for replacement in module.replacements()]
+    replaced = [replacement for module in modules for replacement in module.replacements()]
+    find, as_graph_def = ops.Graph._get_operation_by_tf_operation, ops.Graph._as_graph_def
+    return [
+        *replaced,
+        (ops.Graph, find.__name__, _find_or_create(find)),
+        (ops.Graph, as_graph_def.__name__, _without_shapes(as_graph_def)),
+    ]
+
+
+def _find_or_create(find):
+    """Returns `find` for a graph in which not all operations have an object of Python."""
+
+    def find_or_create(graph, c_operation):
+        try:
+            return find(graph, c_operation)
+        except KeyError:
+            return graph._create_op_from_tf_operation(c_operation, compute_device=False)
+
+    return find_or_create
+
+
+def _without_shapes(as_graph_def):
+    """Returns `as_graph_def`, which reads shapes from objects of Python, for such a graph."""
+
+    def without_shapes(graph, from_version=None, add_shapes=False, **options):
+        add_shapes = add_shapes and not graph.new_operations()
+        return as_graph_def(graph, from_version, add_shapes, **options)
+
+    return without_shapes
 
 
 def run(build, num_cores):
@@ -169,10 +197,8 @@ class _Template:
             builder.add_copy(node)
         inputs = self._add_inputs(builder, values)
         inputs[f"{self._prefix}/started:0"] = started
-        # The nodes have their devices: Python need not set them one by one.
-        with mock.patch.object(
-            importer, "_ProcessNewOps", lambda graph: graph._add_new_tf_operations(False)
-        ):
+        # Objects of Python for these operations take most of the time, and nothing reads them.
+        with mock.patch.object(importer, "_ProcessNewOps"):
             return tf.import_graph_def(
                 builder.graph_def, inputs, self._results, name=f"core_{core}"
             )

@@ -10,6 +10,7 @@ that differ. Default: report.html in MODEL_DIR; of several, in the current folde
 """
 
 import html
+import itertools
 import os
 import sys
 
@@ -58,10 +59,18 @@ def main(*arguments: str) -> None:
     path = path or os.path.join("" if model_dirs[1:] else model_dirs[0], "report.html")
     if tf.io.gfile.isdir(path):
         raise UsageError(f"{path} is a folder. Use the path of a file")
-    runs = [Run(folder, folder if model_dirs[1:] else "") for folder in model_dirs]
+    runs = [Run(*pair) for pair in zip(model_dirs, _names(model_dirs))]
     with files.atomic_write(path) as file:
         file.write(_page(runs))
     print(path)
+
+
+def _names(folders):
+    """Returns the paths without the folders that all of them are in; "" for a single one."""
+    paths = [folder.rstrip("/").split("/") for folder in folders]
+    parents = zip(*(path[:-1] for path in paths))
+    num_shared = len(list(itertools.takewhile(lambda parts: len({*parts}) == 1, parents)))
+    return ["/".join(path[num_shared:]) if folders[1:] else "" for path in paths]
 
 
 def _page(runs):

@@ -187,8 +187,24 @@ def test_several_runs_are_compared(reported, tmp_path, monkeypatch):
     table = page.partition("Flags that differ</h2>")[2].partition("</table>")[0]
     found = dict(re.findall("<tr><td>(.*?)</td>.*?<td>([^<]*)</td></tr>", table))
     assert found == {"learning_rate": "0.25", "layers": "[3,5]", "momentum": "0"}
+    # Without the folder that both are in.
     for run in (reported, other):
-        assert f'"name":"{run}: training"'.replace("/", "\\u002f") in page
+        name = run.relative_to(os.path.commonpath([reported.parent, other.parent]))
+        assert f'"name":"{name}: training"'.replace("/", "\\u002f") in page
+
+
+@pytest.mark.parametrize(
+    ("folders", "names"),
+    [
+        (["runs/a"], [""]),
+        (["runs/a", "runs/b"], ["a", "b"]),
+        (["runs/a", "runs/b/a", "gs://c/a"], ["runs/a", "runs/b/a", "gs://c/a"]),
+        (["gs://c/runs/a", "gs://c/runs/b/a"], ["a", "b/a"]),
+        (["a", "a/b"], ["a", "a/b"]),
+    ],
+)
+def test_names_of_several_runs_are_short(folders, names):
+    assert report._names(folders) == names
 
 
 def test_folder_without_a_run_raises(tmp_path):

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 import numpy as np
 import pytest
@@ -410,7 +411,10 @@ def test_tf_config_is_an_error(run_tpu, monkeypatch):
     ("save_checkpoints_steps", "iterations", "hint"),
     [(1000, 100, ""), (673, 1, "--save_checkpoints_steps=700 allows 100"), (20, 20, "")],
 )
-def test_few_iterations_per_loop_print_a_hint(capsys, save_checkpoints_steps, iterations, hint):
+def test_few_iterations_per_loop_print_a_hint(
+    monkeypatch, capsys, save_checkpoints_steps, iterations, hint
+):
+    monkeypatch.setattr(tpu_flags, "FLAGS", types.SimpleNamespace(iterations_per_loop=None))
     assert tpu_flags.iterations_per_loop(save_checkpoints_steps) == iterations
     output = capsys.readouterr().out
     assert hint in output

@@ -69,6 +69,11 @@ _ESTIMATOR_ERRORS = (
         "input_fn ended before the last step. It needs more examples, or repeat()",
     ),
     (
+        r"Failed to convert elements of SparseTensor|'RaggedTensor' object has no attribute 'op'",
+        "a TPU needs dense tensors. Call tf.sparse.to_dense, or to_tensor of a RaggedTensor, with "
+        "a static shape in input_fn",
+    ),
+    (
         r"signal only works in main thread",
         "TPUEstimator trains in the main thread only. Call train there",
     ),

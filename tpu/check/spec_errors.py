@@ -31,6 +31,11 @@ _CALLERS = ("create_tpu_hostcall", "create_cpu_hostcall")
 # Functions of TPUEstimator that read what input_fn returned.
 _INPUT_READERS = ("_invoke_input_fn_and_record_structure", "dequeue_fn")
 _UNSUPPORTED_INPUT = "is not a supported TPU infeed type"
+# Types of tensors that the infeed does not take -> what to do.
+_NOT_DENSE = {
+    "SparseTensor": "Use tf.sparse.to_dense, with a static shape",
+    "RaggedTensor": "Use to_tensor(shape=...)",
+}
 
 
 class _MetricError(TypeError):
@@ -124,20 +129,25 @@ def locate(input_fn, model_fn):
             message, function = explanations.explain_error(error), model_fn
             if not names.isdisjoint(_INPUT_READERS):
                 function = input_fn
-                if _UNSUPPORTED_INPUT in explanations.text_of(error):
+                if batches:
                     message = _describe_unsupported(batches[0], message)
             where = line_of(function)
             raise explanations.SpecError(message, "" if where == "?" else where) from error
 
 
 def _describe_unsupported(batch, message):
-    """Returns an error about the dtype of the infeed, with the names of the tensors."""
+    """Returns an error about the infeed with the names of the tensors that it does not take."""
     kinds = {}
     for name, values in batch.items():
         for place, tensor in _tensors(values, name):
-            kinds.setdefault(tensor.dtype.name, []).append(place)
+            kind = tensor.dtype.name if isinstance(tensor, tf.Tensor) else type(tensor).__name__
+            kinds.setdefault(kind, []).append(place)
+    for kind, advice in _NOT_DENSE.items():
+        if kind in kinds and kind in message:
+            places = ", ".join(kinds[kind])
+            return f"input_fn returns {places} as {kind}: a TPU has dense tensors only. {advice}"
     wrong = [kind for kind in kinds if f"'{kind}'" in message.partition(_UNSUPPORTED_INPUT)[0]]
-    if not wrong:
+    if not wrong or _UNSUPPORTED_INPUT not in message:
         return message
     places = ", ".join(kinds[wrong[0]])
     return f"input_fn returns {places} as {wrong[0]}: convert or remove it ({message})"

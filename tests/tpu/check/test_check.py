@@ -230,12 +230,27 @@ def test_missing_kernel_message():
     assert finding.message == "ImageProjectiveTransformV3 has no TPU kernel. Use it in the input_fn"
 
 
+def not_dense(kind):
+    """An input_fn with a feature that is a SparseTensor or a RaggedTensor."""
+
+    def element(_):
+        if kind == "SparseTensor":
+            ids = tf.SparseTensor([[0, 0]], [1], [16, 5])
+        else:
+            ids = tf.RaggedTensor.from_row_lengths(tf.range(16), tf.ones([16], tf.int64))
+        return {"ids": ids}, tf.zeros([16], tf.int32)
+
+    return lambda params: tf.data.Dataset.range(3).map(element).repeat()
+
+
 @pytest.mark.parametrize(
     ("input_fn", "words"),
     [
         (make_input_fn(drop_remainder=False), "drop_remainder=True"),
         (make_input_fn(dtype=tf.float64), "float64.*is not a supported TPU infeed type"),
         (make_input_fn(dtype=tf.int16), "int16.*is not a supported TPU infeed type"),
+        (not_dense("SparseTensor"), r"features\['ids'\] as SparseTensor.*tf.sparse.to_dense"),
+        (not_dense("RaggedTensor"), r"features\['ids'\] as RaggedTensor.*to_tensor"),
         (make_input_fn(any_height=True), r"must have static shape.*\(16, \?, 8, 3\)"),
         (lambda params: tf.zeros([16, 8, 8, 3]), "must return a `Dataset`"),
         (lambda params: 1 // 0, "ZeroDivisionError"),

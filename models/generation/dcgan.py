@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from models.generation import gan
 from models.layers.normalization import batch_norm
+from models.layers.strided_convolution import doubling_conv2d, halving_conv2d
 from models.model import ModelError, check_positive
 
 _SLOPE = 0.2  # of leaky ReLU
@@ -63,10 +64,10 @@ def generate(latents, classes, params, training):
     for i in range(1, stages):
         filters //= 2
         with tf.compat.v1.variable_scope(f"up_{i}"):
-            x = _transposed(x, filters, params, use_bias=False)
+            x = _convolved(doubling_conv2d, x, filters, params, use_bias=False)
             x = tf.nn.relu(batch_norm(x, params, training))
     with tf.compat.v1.variable_scope(f"up_{stages}"):
-        return tf.tanh(_transposed(x, channels, params))
+        return tf.tanh(_convolved(doubling_conv2d, x, channels, params))
 
 
 def discriminate(images, classes, params, training):
@@ -87,16 +88,8 @@ def discriminate(images, classes, params, training):
         # The first layer sees the images without batch norm (section 3).
         has_norm = i > 0 and params["discriminator_batch_norm"]
         with tf.compat.v1.variable_scope(f"down_{i + 1}"):
-            x = tf.compat.v1.layers.conv2d(
-                x,
-                params["width"] * 2**i,
-                params["kernel_size"],
-                2,
-                "same",
-                use_bias=not has_norm,
-                kernel_initializer=_initializer(),
-                name="conv",
-            )
+            filters = params["width"] * 2**i
+            x = _convolved(halving_conv2d, x, filters, params, use_bias=not has_norm)
             if has_norm:
                 x = batch_norm(x, params, training)
             x = tf.nn.leaky_relu(x, _SLOPE)
@@ -109,17 +102,21 @@ def _dense(x, units):
     return tf.compat.v1.layers.dense(x, units, kernel_initializer=_initializer(), name="dense")
 
 
-def _transposed(x, filters, params, use_bias=True):
-    return tf.compat.v1.layers.conv2d_transpose(
-        x,
-        filters,
-        params["kernel_size"],
-        2,
-        "same",
-        use_bias=use_bias,
-        kernel_initializer=_initializer(),
-        name="conv",
-    )
+def _convolved(convolution, x, filters, params, use_bias=True):
+    """Applies `halving_conv2d` or `doubling_conv2d` with the kernel and bias of scope `conv`."""
+    channels, size = [x.shape.as_list()[-1], filters], params["kernel_size"]
+    if convolution is doubling_conv2d:
+        channels.reverse()
+    with tf.compat.v1.variable_scope("conv"):
+        kernel = tf.compat.v1.get_variable(
+            "kernel", [size, size, *channels], x.dtype, initializer=_initializer()
+        )
+        y = convolution(x, kernel)
+        if not use_bias:
+            return y
+        zeros = tf.zeros_initializer()
+        bias = tf.compat.v1.get_variable("bias", [filters], x.dtype, initializer=zeros)
+        return tf.nn.bias_add(y, bias)
 
 
 def _initializer():

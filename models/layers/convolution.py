@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from models.layers import device
 from models.layers.normalization import every
+from models.layers.strided_convolution import halving_conv2d
 
 # He initialization by fan-out (He et al. 2015, arXiv:1502.01852): keeps the norm of gradients.
 _INITIALIZER = tf.compat.v1.variance_scaling_initializer(2.0, "fan_out", "untruncated_normal")
@@ -37,12 +38,12 @@ def conv2d(x, filters, kernel_size, strides=1, padding="same", name="conv", dila
         if dilation > 1:
             return tf.nn.conv2d(x, kernel, strides, "SAME", dilations=dilation)
         if device.is_tpu() and kernel_size == 1 and strides > 1:
-            # For the gradient, as in _halving_conv2d.
+            # For the gradient, as in halving_conv2d.
             return tf.nn.conv2d(every(x, strides), kernel, 1, "SAME")
         if padding == "same" or strides == 1:
             return tf.nn.conv2d(x, kernel, strides, "SAME")
         if device.is_tpu() and _is_halved(x, kernel_size, strides):
-            return _halving_conv2d(x, tf.convert_to_tensor(kernel))
+            return halving_conv2d(x, kernel, before=1)
         if device.is_tpu() and _is_small_batch_of_images(x, kernel_size, strides):
             return _convolve_2x2_pixels(x, kernel, before=0)
         # oneDNN has no gradients for explicit padding of the convolution: it would be four times
@@ -133,41 +134,6 @@ def _convolve_2x2_pixels(x, kernel, before):
     blocks = tf.reshape(tf.transpose(blocks, [0, 2, 1, 3, 4, 5]), [4, 4, 4 * channels, filters])
     around = [[0, 0], [2 + before, 1], [2 + before, 1], [0, 0]]
     return tf.nn.conv2d(pixels, blocks, 1, around)
-
-
-@tf.custom_gradient
-def _halving_conv2d(x, kernel):
-    """3x3 convolution with strides of 2, "symmetric" padding and an even height and width.
-
-    XLA computes the gradient of a strided convolution as a convolution of `upstream` with zeros
-    between its values. Here a 2x2 convolution of `upstream` computes, as channels, the gradients of
-    each 2x2 pixels of `x`.
-
-    Args:
-      x: `[batch, height, width, channels]`.
-      kernel: `[3, 3, channels, filters]`.
-
-    Returns:
-      `[batch, height / 2, width / 2, filters]`.
-    """
-    padded, (*_, channels, filters) = _pad(x, 1), kernel.shape
-
-    def gradient(upstream):
-        # Of rows, and of columns: x[2 i] reached output i with kernel[1]; x[2 i + 1] reached output
-        # i with kernel[2] and output i + 1 with kernel[0].
-        blocks = tf.pad(kernel, [[0, 1], [0, 1], [0, 0], [0, 0]])
-        blocks = tf.roll(blocks, [-1, -1], [0, 1])  # 1, 2; none, 0
-        blocks = tf.reshape(blocks, [2, 2, 2, 2, channels, filters])
-        blocks = tf.transpose(blocks, [0, 2, 5, 1, 3, 4])
-        blocks = tf.reshape(blocks, [2, 2, filters, 4 * channels])
-        after = [[0, 0], [0, 1], [0, 1], [0, 0]]
-        x_gradient = tf.nn.depth_to_space(tf.nn.conv2d(upstream, blocks, 1, after), 2)
-        kernel_gradient = tf.compat.v1.nn.conv2d_backprop_filter(
-            padded, kernel.shape, upstream, [1, 2, 2, 1], "VALID"
-        )
-        return x_gradient, kernel_gradient
-
-    return tf.nn.conv2d(padded, kernel, 2, "VALID"), gradient
 
 
 def _pad(x, size):

@@ -133,8 +133,8 @@ def keys_values(memory, params):
     return _project(memory, 2, params, "key_value")
 
 
-def attend(query, key, value, bias, dropout_rate=0.0, training=False, scale=None):
-    """Scaled dot-product attention: softmax(scale query key^T + bias) value.
+def attend(query, key, value, bias, dropout_rate=0.0, training=False, is_scaled=False):
+    """Scaled dot-product attention: softmax(query key^T / sqrt(head_size) + bias) value.
 
     The softmax is computed in float32.
 
@@ -146,12 +146,13 @@ def attend(query, key, value, bias, dropout_rate=0.0, training=False, scale=None
         may be learned: it has a gradient.
       dropout_rate: of the attention weights.
       training: True turns dropout on.
-      scale: of the scores; default: 1 / sqrt(head_size).
+      is_scaled: True if the queries are divided by sqrt(head_size) already, or by something else.
 
     Returns:
       `[batch, num_heads, length, size of a value]`.
     """
-    query *= query.shape.as_list()[-1] ** -0.5 if scale is None else scale
+    if not is_scaled:
+        query *= query.shape.as_list()[-1] ** -0.5
     if training and device.is_tpu():
         return _attend_on_tpu(query, key, value, bias, dropout_rate)
     if device.current().fuses:

@@ -96,9 +96,14 @@ def _subsample(x, num_frames, hidden_size):
         mask = frame_mask(num_frames, -(-x.shape.as_list()[1] // 2**i))
         masks.append(tf.cast(mask, x.dtype))
     x = conv_subsampling(x, masks, hidden_size)
-    frames, bins, channels = x.shape.as_list()[1:]
-    x = tf.reshape(x, [-1, frames, bins * channels])
-    return _dense(x, hidden_size, "projection"), num_frames
+    bins, channels = x.shape.as_list()[2:]
+    with tf.compat.v1.variable_scope("projection"):
+        shape = [bins * channels, hidden_size]
+        kernel = tf.compat.v1.get_variable("kernel", shape, x.dtype)
+        zeros = tf.zeros_initializer()
+        bias = tf.compat.v1.get_variable("bias", [hidden_size], x.dtype, initializer=zeros)
+    kernel = tf.reshape(kernel, [bins, channels, hidden_size])
+    return tf.einsum("btfc,fcd->btd", x, kernel) + bias, num_frames
 
 
 def _block(x, mask, positions, params, training):
@@ -170,21 +175,22 @@ def relative_self_attention(x, mask, positions, params, training):
         )
         for name in ("content_bias", "position_bias")
     )
-    sines, cosines = (tf.constant(values, x.dtype) for values in positions)
     of_sines, of_cosines = (
         tf.einsum("bhtd,chd->bhtc", query + position_bias, kernel)
         for kernel in tf.split(tf.reshape(relative, [size, heads, head_size]), 2)
     )
     # sin(i - j) = sin i cos j - cos i sin j, cos(i - j) = cos i cos j + sin i sin j
+    scale = head_size**-0.5
+    sines, cosines = (tf.constant(scale * values, x.dtype) for values in positions)
     to_cosines = of_sines * sines + of_cosines * cosines
     to_sines = of_cosines * sines - of_sines * cosines
-    query = tf.concat([query + content_bias, to_cosines, to_sines], axis=-1)
+    query = tf.concat([scale * (query + content_bias), to_cosines, to_sines], axis=-1)
+    of_key = tf.constant(np.concatenate(positions[::-1], axis=1), x.dtype)
     shape = tf.concat([tf.shape(key)[:2], [frames, size]], axis=0)
-    positions = tf.broadcast_to(tf.concat([cosines, sines], axis=-1), shape)
-    key = tf.concat([key, positions], axis=-1)
+    key = tf.concat([key, tf.broadcast_to(of_key, shape)], axis=-1)
     bias = attention_bias(mask)[:, tf.newaxis, tf.newaxis]
     rate = params["attention_dropout"]
-    heads = attend(query, key, value, bias, rate, training, scale=head_size**-0.5)
+    heads = attend(query, key, value, bias, rate, training, is_scaled=True)
     return project_output(heads, "output")
 
 

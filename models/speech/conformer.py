@@ -190,8 +190,8 @@ def relative_self_attention(x, mask, positions, params, training):
     key = tf.concat([key, tf.broadcast_to(of_key, shape)], axis=-1)
     bias = attention_bias(mask)[:, tf.newaxis, tf.newaxis]
     rate = params["attention_dropout"]
-    heads = attend(query, key, value, bias, rate, training, is_scaled=True)
-    return project_output(heads, "output")
+    attended = attend(query, key, value, bias, rate, training, is_scaled=True)
+    return project_output(attended, "output")
 
 
 def sinusoids(frames: int, size: int) -> tuple[np.ndarray, np.ndarray]:

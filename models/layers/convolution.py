@@ -127,13 +127,26 @@ def _convolve_2x2_pixels(x, kernel, before):
     Returns:
       `[batch, height / 2 + before, width / 2 + before, filters]`.
     """
-    channels, filters = kernel.shape[2:]
     pixels = tf.concat([x[:, i::2, j::2] for i in (0, 1) for j in (0, 1)], axis=-1)
-    blocks = tf.pad(kernel, [[1, 0], [1, 0], [0, 0], [0, 0]])
-    blocks = tf.reshape(blocks, [4, 2, 4, 2, channels, filters])
-    blocks = tf.reshape(tf.transpose(blocks, [0, 2, 1, 3, 4, 5]), [4, 4, 4 * channels, filters])
+    blocks = kernel_of_blocks(tf.pad(kernel, [[1, 0], [1, 0], [0, 0], [0, 0]]), 2)
     around = [[0, 0], [2 + before, 1], [2 + before, 1], [0, 0]]
     return tf.nn.conv2d(pixels, blocks, 1, around)
+
+
+def kernel_of_blocks(kernel, size):
+    """Returns the kernel of a convolution of blocks of values, whose channels are the values.
+
+    Args:
+      kernel: `[kernel_size, kernel_size, channels, filters]`, of values.
+      size: height and width of a block, a divisor of kernel_size.
+
+    Returns:
+      `[kernel_size / size, kernel_size / size, size * size * channels, filters]`.
+    """
+    blocks, (channels, filters) = kernel.shape.as_list()[0] // size, kernel.shape.as_list()[2:]
+    kernel = tf.reshape(kernel, [blocks, size, blocks, size, channels, filters])
+    kernel = tf.transpose(kernel, [0, 2, 1, 3, 4, 5])
+    return tf.reshape(kernel, [blocks, blocks, size * size * channels, filters])
 
 
 def _pad(x, size):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from models.layers import device
+from models.layers.convolution import kernel_of_blocks
 
 
 def conv_subsampling(x, masks, filters):
@@ -54,9 +55,9 @@ def _subsample_blocks(x, masks, first, second):
     of the spectrogram are 16 channels, and blocks of 2x2 values of the first map are channels, too:
     both convolutions have kernels of 2x2 blocks, the one before and the one at the same place.
     """
-    batch, frames, bins = x.shape.as_list()
+    _, frames, bins = x.shape.as_list()
     (kernel, bias), filters = first, first[0].shape.as_list()[-1]
-    x = tf.reshape(x, [-1 if batch is None else batch, frames // 4, 4, bins // 4, 4])
+    x = tf.reshape(x, [-1, frames // 4, 4, bins // 4, 4])
     x = tf.reshape(tf.transpose(x, [0, 1, 3, 2, 4]), [-1, frames // 4, bins // 4, 16])
     # Place (i, j) of a block of the first map reads values 2 i - 1 to 2 i + 1 of a block of `x`.
     kernel = tf.reshape(kernel, [3, 3, filters])
@@ -65,28 +66,16 @@ def _subsample_blocks(x, masks, first, second):
         for i in (0, 1)
         for j in (0, 1)
     ]
-    kernel = _to_blocks(tf.reshape(tf.stack(kernels, 2), [8, 8, 1, 4 * filters]), 4)
+    kernel = kernel_of_blocks(tf.reshape(tf.stack(kernels, 2), [8, 8, 1, 4 * filters]), 4)
     x = tf.nn.relu(_convolve_with_one_before(x, kernel) + tf.tile(bias, [4]))
     of_halves = tf.reshape(masks[0], [-1, frames // 4, 2])
     is_first = tf.range(4 * filters) < 2 * filters
     x *= tf.where(is_first, of_halves[..., :1], of_halves[..., 1:])[:, :, tf.newaxis]
 
     kernel, bias = second
-    kernel = _to_blocks(tf.pad(kernel, [[1, 0], [1, 0], [0, 0], [0, 0]]), 2)
+    kernel = kernel_of_blocks(tf.pad(kernel, [[1, 0], [1, 0], [0, 0], [0, 0]]), 2)
     x = tf.nn.relu(_convolve_with_one_before(x, kernel) + bias)
     return x * masks[1][:, :, tf.newaxis, tf.newaxis]
-
-
-def _to_blocks(kernel, size):
-    """Returns the kernel `[2 * size, 2 * size, channels, filters]` of values for blocks of values.
-
-    Returns:
-      `[2, 2, size * size * channels, filters]`.
-    """
-    channels, filters = kernel.shape.as_list()[2:]
-    kernel = tf.reshape(kernel, [2, size, 2, size, channels, filters])
-    kernel = tf.transpose(kernel, [0, 2, 1, 3, 4, 5])
-    return tf.reshape(kernel, [2, 2, size * size * channels, filters])
 
 
 def _convolve_with_one_before(x, kernel):

@@ -146,8 +146,9 @@ def _describe_unsupported(batch, message):
         if kind in kinds and kind in message:
             places = ", ".join(kinds[kind])
             return f"input_fn returns {places} as {kind}: a TPU has dense tensors only. {advice}"
-    wrong = [kind for kind in kinds if f"'{kind}'" in message.partition(_UNSUPPORTED_INPUT)[0]]
-    if not wrong or _UNSUPPORTED_INPUT not in message:
+    before, is_about_dtypes, _ = message.partition(_UNSUPPORTED_INPUT)
+    wrong = [kind for kind in kinds if is_about_dtypes and f"'{kind}'" in before]
+    if not wrong:
         return message
     places = ", ".join(kinds[wrong[0]])
     return f"input_fn returns {places} as {wrong[0]}: convert or remove it ({message})"

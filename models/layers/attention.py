@@ -13,7 +13,7 @@ import dataclasses
 
 import tensorflow as tf
 
-from models.layers import device, fusion
+from models.layers import dense, device, fusion
 from models.layers.dropout import dropout, fused_keep, keep_mask, shape_of
 
 # Score of a masked position; bfloat16 can represent it.
@@ -93,7 +93,7 @@ def project(x, names, params):
       A tensor `[batch, num_heads, length, head_size]` per name.
     """
     size = x.shape.as_list()[-1]
-    weights = [_weights(name, size, size, x.dtype) for name in names]
+    weights = [dense.kernel_and_bias(name, [size, size], x.dtype) for name in names]
     if device.is_tpu():
         return [split_heads(x, kernel, bias, 1, params)[0] for kernel, bias in weights]
     # One matrix product for all.
@@ -308,7 +308,7 @@ def project_output(heads, name):
     """
     _, num_heads, _, head_size = heads.shape.as_list()
     size = num_heads * head_size
-    return join_heads(heads, *_weights(name, size, size, heads.dtype))
+    return join_heads(heads, *dense.kernel_and_bias(name, [size, size], heads.dtype))
 
 
 def join_heads(heads, kernel, bias):
@@ -329,19 +329,13 @@ def join_heads(heads, kernel, bias):
         return tf.einsum("bhtd,hdc->btc", heads, kernel) + bias
     joined = tf.reshape(tf.transpose(heads, [0, 2, 1, 3]), [-1, size])
     length = tf.shape(heads)[2] if length is None else length
-    return _add_after_reshape(tf.matmul(joined, kernel), bias, [batch or -1, length, size])
-
-
-def _add_after_reshape(product, bias, shape):
-    # Without a reshape in between, TensorFlow computes both as one operation, which takes 1.7 times
-    # as long in bfloat16 on a CPU with AMX, and as long as both elsewhere.
-    return tf.nn.bias_add(tf.reshape(product, shape), bias)
+    return dense.add_bias(tf.matmul(joined, kernel), bias, [batch or -1, length, size])
 
 
 def _project(x, num_parts, params, name):
     """Projects `x` like `project`; one variable holds the kernels of all parts."""
     size = x.shape.as_list()[-1]
-    kernel, bias = _weights(name, size, num_parts * size, x.dtype)
+    kernel, bias = dense.kernel_and_bias(name, [size, num_parts * size], x.dtype)
     return split_heads(x, kernel, bias, num_parts, params)
 
 
@@ -373,14 +367,6 @@ def split_heads(x, kernel, bias, num_parts, params):
         return [part + bias for part, bias in zip(parts, biases)]
     length = tf.shape(x)[1] if length is None else length
     projected = tf.matmul(tf.reshape(x, [-1, size]), kernel)
-    projected = _add_after_reshape(projected, bias, [batch or -1, length, num_parts * size])
+    projected = dense.add_bias(projected, bias, [batch or -1, length, num_parts * size])
     projected = tf.reshape(projected, [batch or -1, length, num_parts, *shape])
     return tf.unstack(tf.transpose(projected, [2, 0, 3, 1, 4]))
-
-
-def _weights(name, size, units, dtype):
-    """Returns the variables of a dense layer, kernel `[size, units]` and bias `[units]`."""
-    with tf.compat.v1.variable_scope(name):
-        kernel = tf.compat.v1.get_variable("kernel", [size, units], dtype)
-        zeros = tf.zeros_initializer()
-        return kernel, tf.compat.v1.get_variable("bias", [units], dtype, initializer=zeros)

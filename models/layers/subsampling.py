@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from models.layers import device
+from models.layers import dense, device
 from models.layers.convolution import kernel_of_blocks
 
 
@@ -27,7 +27,7 @@ def conv_subsampling(x, masks, filters):
       `[batch, ceil(frames / 4), ceil(bins / 4), filters]`.
     """
     variables = [
-        _variables(f"subsampling_{i}", channels, filters, x.dtype)
+        dense.kernel_and_bias(f"subsampling_{i}", [3, 3, channels, filters], x.dtype)
         for i, channels in enumerate((1, filters))
     ]
     if device.is_tpu() and not any(size % 4 for size in x.shape.as_list()[1:]):
@@ -38,13 +38,6 @@ def conv_subsampling(x, masks, filters):
         x = tf.nn.relu(tf.nn.bias_add(tf.nn.conv2d(x, kernel, 2, "VALID"), bias))
         x *= mask[:, :, tf.newaxis, tf.newaxis]
     return x
-
-
-def _variables(name, channels, filters, dtype):
-    with tf.compat.v1.variable_scope(name):
-        kernel = tf.compat.v1.get_variable("kernel", [3, 3, channels, filters], dtype)
-        zeros = tf.zeros_initializer()
-        return kernel, tf.compat.v1.get_variable("bias", [filters], dtype, initializer=zeros)
 
 
 def _subsample_blocks(x, masks, first, second):

@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from models.layers import fusion
+from models.layers import dense, fusion
 from models.layers.attention import attend, attention_bias, project, project_output
 from models.layers.dropout import dropout
 from models.layers.normalization import layer_norm
@@ -97,11 +97,7 @@ def _subsample(x, num_frames, hidden_size):
         masks.append(tf.cast(mask, x.dtype))
     x = conv_subsampling(x, masks, hidden_size)
     bins, channels = x.shape.as_list()[2:]
-    with tf.compat.v1.variable_scope("projection"):
-        shape = [bins * channels, hidden_size]
-        kernel = tf.compat.v1.get_variable("kernel", shape, x.dtype)
-        zeros = tf.zeros_initializer()
-        bias = tf.compat.v1.get_variable("bias", [hidden_size], x.dtype, initializer=zeros)
+    kernel, bias = dense.kernel_and_bias("projection", [bins * channels, hidden_size], x.dtype)
     kernel = tf.reshape(kernel, [bins, channels, hidden_size])
     return tf.einsum("btfc,fcd->btd", x, kernel) + bias, num_frames
 

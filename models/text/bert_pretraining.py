@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from models.layers import dense
 from models.layers.losses import cross_entropy
 from models.model import Loss, ModelError
 from models.text import bert, bert_model, encoders
@@ -45,23 +46,22 @@ def inference(features, params, training):
         positions = features["masked_lm_positions"]
         masked = tf.gather(sequence_output, positions, batch_dims=1)
         rows = tf.reshape(masked, [-1, params["hidden_size"]])
-        logits = _masked_lm_logits(rows, word_embeddings, params)
         shape = [-1, positions.shape.as_list()[1], params["vocab_size"]]
-        masked_lm_logits = tf.reshape(logits, shape)
+        masked_lm_logits = _masked_lm_logits(rows, word_embeddings, shape, params)
     with tf.compat.v1.variable_scope("cls/seq_relationship"):
         next_sentence_logits = bert.project(pooled_output, 2, params)
     return {"masked_lm_logits": masked_lm_logits, "next_sentence_logits": next_sentence_logits}
 
 
-def _masked_lm_logits(x, word_embeddings, params):
-    """Returns logits `[n, vocab_size]` of `[n, hidden_size]`."""
+def _masked_lm_logits(x, word_embeddings, shape, params):
+    """Returns logits of `shape`, `[batch, predictions, vocab_size]`, of `[rows, hidden_size]`."""
     with tf.compat.v1.variable_scope("transform", initializer=bert.initializer(params)):
         x = tf.compat.v1.layers.dense(x, params["hidden_size"], bert.gelu, name="dense")
         x = bert.layer_norm(x)
     bias = tf.compat.v1.get_variable(
         "output_bias", [params["vocab_size"]], x.dtype, initializer=tf.zeros_initializer()
     )
-    return tf.nn.bias_add(tf.matmul(x, word_embeddings, transpose_b=True), bias)
+    return dense.add_bias(tf.matmul(x, word_embeddings, transpose_b=True), bias, shape)
 
 
 def losses(features, labels, outputs, params):

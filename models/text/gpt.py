@@ -17,7 +17,7 @@ import functools
 
 import tensorflow as tf
 
-from models.layers import attention, device
+from models.layers import attention, dense, device
 from models.layers.dropout import dropout
 from models.layers.losses import cross_entropy
 from models.layers.normalization import layer_norm
@@ -180,7 +180,7 @@ def _norm(x, name):
 def _dense(x, kernel, bias):
     """Returns `x kernel + bias`, `[batch, length, units]`."""
     rows = tf.matmul(tf.reshape(x, [-1, x.shape.as_list()[-1]]), kernel)
-    return tf.reshape(tf.nn.bias_add(rows, bias), [-1, _length(x), kernel.shape.as_list()[-1]])
+    return dense.add_bias(rows, bias, [-1, _length(x), kernel.shape.as_list()[-1]])
 
 
 def _weights(name, x, units, params=None):

@@ -12,6 +12,7 @@ Python or checkout is not given is left out; `peers/official_step` and `peers/fl
     resnet       ResNet-50 v1 of `tf.keras.applications`, 128 images of 224x224, momentum; in Flax
     resnet_v1.5  configs/imagenet_resnet50.cfg without label smoothing and `resnet_main.py` of
                  tensorflow/tpu, 128 images
+    mobilenet_v2 MobileNet v2 of `tf.keras.applications`, 128 images of 224x224, momentum
     efficientnet_b0  configs/imagenet_efficientnet_b0.cfg, `main.py` of tensorflow/tpu's
                  EfficientNet, and that of `tf.keras.applications` without EMA and weight decay; 128
                  images of 224x224, RMSProp
@@ -34,6 +35,17 @@ Python or checkout is not given is left out; `peers/official_step` and `peers/fl
     retinanet    configs/coco_retinanet_r50_v3-8.cfg and the same network of tf-models-official, 8
                  images of 640x640. Our step assigns boxes to anchors, tf-models-official does it on
                  the host and has no gradient clipping.
+    mask_rcnn    configs/coco_mask_rcnn_r50_1024_v3-8.cfg, the model_fn of tensorflow/tpu's Mask
+                 R-CNN and the same network of tf-models-official, 4 images of 1024x1024. Our step
+                 assigns boxes to anchors and crops masks, theirs do it on the host. tensorflow/tpu
+                 does not train batch norm and the first layers.
+    deeplab      configs/cityscapes_deeplab_v3-8.cfg and the DeepLabV3+ of tf-models-official, which
+                 has a 1x1 convolution more in the head and dilates the last stage by 2, 4 and 8: 2
+                 images of 769x769
+    unet         a U-Net on a MobileNet v2 and that of qubvel/segmentation_models, 8 images of
+                 512x512, Adam
+    neumf        NeuMF for MovieLens 20M, 4,096 rows of a positive and four negative items, float32,
+                 Adam, and that of tf-models-official
     dlrm         configs/criteo_dlrm_v3-32.cfg with all tables as TPU embeddings and the layers of
                  tf-models-official, 4,096 rows, float32: the dense part, from the embeddings to
                  their gradients

@@ -167,6 +167,31 @@ def _efficientnet(size, image_size):
     }
 
 
+_MOBILENET = (
+    "--model=mobilenet",
+    "--precision=bfloat16",
+    "--image_size=224x224",
+    "--synthetic_classes=1000",
+    "--train_steps=100000",
+    "--params=optimizer=momentum,momentum=0.9,nesterov=true,learning_rate=0.1",
+)
+_UNET = (
+    "--model=unet",
+    "--precision=bfloat16",
+    "--image_size=512x512",
+    "--synthetic_task=segmentation",
+    "--synthetic_classes=11",
+    "--train_steps=100000",
+    "--params=backbone=mobilenet_v2,depth=5,width=16,optimizer=adam,learning_rate=0.001",
+)
+_NEUMF = (
+    "--model=neumf",
+    "--synthetic_task=ratings",
+    "--synthetic_tables=138493,26744",
+    "--train_steps=100000",
+    "--params=gmf_size=64,mlp_size=128,hidden_units=[256,128,64],num_negatives=4",
+    "--params=optimizer=adam,learning_rate=0.001",
+)
 _RESNET = (
     "--flagfile=configs/imagenet_resnet50.cfg",
     "--image_size=224x224",
@@ -190,6 +215,9 @@ STEPS = {
             "ours": Ours(_RESNET),
             "tensorflow/tpu": Peer("tensorflow_tpu_resnet", ("{slice}", "{tpu_checkout}")),
         },
+    ),
+    "mobilenet_v2": Step(
+        128, {"ours": Ours(_MOBILENET), "Keras": Peer("keras_step", ("mobilenet_v2",))}
     ),
     "efficientnet_b0": Step(128, _efficientnet("b0", 224)),
     "efficientnet_b4": Step(32, _efficientnet("b4", 380)),
@@ -251,6 +279,43 @@ STEPS = {
             ),
             "tf-models-official": _official("retinanet", "bfloat16"),
         },
+    ),
+    "mask_rcnn": Step(
+        4,
+        {
+            "ours": Ours(
+                (
+                    "--flagfile=configs/coco_mask_rcnn_r50_1024_v3-8.cfg",
+                    "--synthetic_task=instance_segmentation",
+                    "--synthetic_classes=80",
+                )
+            ),
+            "tensorflow/tpu": Peer("tensorflow_tpu_mask_rcnn", ("{slice}", "{tpu_checkout}")),
+            "tf-models-official": _official("mask_rcnn", "bfloat16"),
+        },
+    ),
+    "deeplab": Step(
+        2,
+        {
+            "ours": Ours(
+                (
+                    "--flagfile=configs/cityscapes_deeplab_v3-8.cfg",
+                    "--synthetic_task=segmentation",
+                    "--synthetic_classes=19",
+                )
+            ),
+            "tf-models-official": _official("deeplab", "bfloat16"),
+        },
+    ),
+    "unet": Step(
+        8,
+        {
+            "ours": Ours(_UNET),
+            "segmentation_models": Peer("segmentation_models_unet", ("512",), "{official_python}"),
+        },
+    ),
+    "neumf": Step(
+        4096, {"ours": Ours(_NEUMF), "tf-models-official": _official("neumf", "float32")}
     ),
     "dlrm": Step(
         4096,

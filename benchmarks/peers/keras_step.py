@@ -2,9 +2,9 @@
 
     python -m benchmarks.peers.keras_step HLO_FILE BATCH_PER_CORE NETWORK
 
-NETWORK: `resnet` is ResNet-50 of `tf.keras.applications` with momentum, `efficientnet_b0` and
-`efficientnet_b4` its EfficientNets with RMSProp, `transformer` the Transformer base of
-`keras_transformer` with Adam, rows of 128 tokens and 32,768 pieces.
+NETWORK: `resnet` is ResNet-50 and `mobilenet_v2` MobileNet v2 of `tf.keras.applications` with
+momentum, `efficientnet_b0` and `efficientnet_b4` its EfficientNets with RMSProp, `transformer` the
+Transformer base of `keras_transformer` with Adam, rows of 128 tokens and 32,768 pieces.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def main(path, batch_size, network):
         file.write(step.experimental_get_compiler_ir(*specs)(stage="hlo_serialized"))
 
 
-def _build_resnet(batch_size):
+def _build_with_momentum(name, batch_size):
     optimizer = tf.keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True)
-    return _build_application("ResNet50", optimizer, batch_size)
+    return _build_application(name, optimizer, batch_size)
 
 
 def _build_efficientnet(name, batch_size):
@@ -75,7 +75,8 @@ def _build_transformer(batch_size):
 
 
 _BUILDERS = {
-    "resnet": _build_resnet,
+    "resnet": functools.partial(_build_with_momentum, "ResNet50"),
+    "mobilenet_v2": functools.partial(_build_with_momentum, "MobileNetV2"),
     "efficientnet_b0": functools.partial(_build_efficientnet, "EfficientNetB0"),
     "efficientnet_b4": functools.partial(_build_efficientnet, "EfficientNetB4"),
     "transformer": _build_transformer,

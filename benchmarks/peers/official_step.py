@@ -3,7 +3,8 @@
     OFFICIAL_PYTHON -m benchmarks.peers.official_step HLO_FILE BATCH_PER_CORE NETWORK PRECISION
         [LENGTH]
 
-NETWORK: bert, dlrm, retinanet or transformer. PRECISION: float32 or bfloat16. The environment:
+NETWORK: bert, deeplab, dlrm, mask_rcnn, neumf, retinanet or transformer. PRECISION: float32 or
+bfloat16. The environment:
 
     python3.11 -m venv official
     official/bin/pip install tensorflow==2.15.1
@@ -12,6 +13,7 @@ NETWORK: bert, dlrm, retinanet or transformer. PRECISION: float32 or bfloat16. T
     official/bin/pip install tensorflow-hub==0.15.0 tensorflow-model-optimization 'setuptools<81'
     official/bin/pip install pyyaml tensorflow-datasets==4.9.4 'tensorflow-metadata<1.16' matplotlib
     official/bin/pip install immutabledict pycocotools Pillow 'opencv-python-headless<4.10'
+    official/bin/pip install 'pandas<2.3' 'numpy<2'
 """
 
 from __future__ import annotations
@@ -22,7 +24,13 @@ import sys
 import tensorflow as tf
 
 # Arguments of `build_step` after the batch size and the command line's.
-ARGUMENTS = {"retinanet": (640, 80, tf.bfloat16, True), "transformer": (128, 32768)}
+ARGUMENTS = {
+    "deeplab": (769, tf.bfloat16, True),
+    "mask_rcnn": (1024, tf.bfloat16, True),
+    "neumf": (138493, 26744),
+    "retinanet": (640, 80, tf.bfloat16, True),
+    "transformer": (128, 32768),
+}
 
 
 def main(path, batch_size, network, precision, *sizes):

@@ -56,8 +56,8 @@ def inference(features, params, training):
         samples the proposals.
 
     Returns:
-      `{"rpn_logits", "rpn_codes": {level: ...}}`, see `rpn.Outputs`; `"rois"`, float32
-      `[batch, n, 4]`, and their `"class_logits"` and `"box_codes"`, see `box_head.head`.
+      `{"rpn": {level: ...}}`, see `rpn.head`; `"rois"`, float32 `[batch, n, 4]`, and their
+      `"class_logits"` and `"box_codes"`, see `box_head.head`.
     """
     return two_stages(features, params, training)[0]
 
@@ -73,8 +73,7 @@ def two_stages(features, params, training):
     maps = {level: x for level, x in pyramid.items() if level <= 5}
     logits, codes = box_head.head(maps, rois, params)
     outputs = {
-        "rpn_logits": first.logits,
-        "rpn_codes": first.codes,
+        "rpn": first,
         "rois": rois,
         "class_logits": logits,
         "box_codes": codes,
@@ -84,11 +83,10 @@ def two_stages(features, params, training):
 
 def detection_losses(features, labels, outputs, params):
     """Returns the losses of both stages; see `rpn.rpn_losses` and `box_head.box_losses`."""
-    first = rpn.Outputs(outputs["rpn_logits"], outputs["rpn_codes"])
     all_anchors = anchors.flat(features["image"].shape.as_list()[1:3], params)
     second = outputs["rois"], outputs["class_logits"], outputs["box_codes"]
     return {
-        **rpn.rpn_losses(all_anchors, first, features, labels, params),
+        **rpn.rpn_losses(all_anchors, outputs["rpn"], features, labels, params),
         **box_head.box_losses(*second, labels, params),
     }
 

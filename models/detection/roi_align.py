@@ -4,12 +4,13 @@ Coordinates are continuous, pixel i reaches from i to i + 1, so a box is scaled 
 and half a pixel is subtracted before the bilinear interpolation, as in Detectron2 (aligned=True).
 The numbers equal those of `torchvision.ops.roi_align(..., aligned=True)`.
 
-A gather, a product and sums: ops with static shapes that XLA, TensorFlow Lite and ONNX have.
+A gather and matrix products: ops with static shapes that XLA, TensorFlow Lite and ONNX have.
 `tf.image.crop_and_resize` interpolates once per bin, between other positions.
 """
 
 from __future__ import annotations
 
+import numpy as np
 import tensorflow as tf
 
 # The canonical size of ImageNet's images, and its level (Lin et al. 2016, arXiv:1612.03144, eq. 1).
@@ -72,22 +73,37 @@ def roi_align(maps, boxes, size, samples):
     columns, column_weights = _corners(x0, x1, width, size, samples)
     index = rows[..., :, tf.newaxis] * width[..., tf.newaxis, tf.newaxis]
     index += columns[..., tf.newaxis, :] + of_level(firsts)[..., tf.newaxis, tf.newaxis]
-    weights = row_weights[..., :, tf.newaxis] * column_weights[..., tf.newaxis, :]
 
     batch, count = boxes.shape.as_list()[0], boxes.shape.as_list()[1]
     batch = tf.shape(boxes)[0] if batch is None else batch
-    side = 2 * size * samples
     # One gather of rows: the cells of all images are one table.
     index += (tf.range(batch) * sum(areas))[:, tf.newaxis, tf.newaxis, tf.newaxis]
     values = tf.gather(tf.reshape(cells, [-1, channels]), tf.reshape(index, [-1]))
-    values = tf.reshape(values, [-1, side, side, channels])
-    values *= tf.cast(tf.reshape(weights, [-1, side, side, 1]), values.dtype)
-    # A bin has 2 x 2 cells for each of its samples. Two sums, because the gradient of a pooling is
-    # a convolution with zeros between its inputs on a TPU.
-    window = 2 * samples
-    sums = tf.reduce_sum(tf.reshape(values, [-1, window, side, channels]), 1)
-    sums = tf.reduce_sum(tf.reshape(sums, [-1, window, channels]), 1)
-    return tf.reshape(sums / samples**2, [-1, count, size, size, channels])
+    weights = tf.cast(_bin_weights(row_weights, column_weights, size, samples), values.dtype)
+    # A matrix product for each row of bins.
+    bins = tf.matmul(weights, tf.reshape(values, [-1, weights.shape.as_list()[-1], channels]))
+    return tf.reshape(bins, [-1, count, size, size, channels])
+
+
+def _bin_weights(rows, columns, size, samples):
+    """Returns the weights of the cells of a row of bins in each of its bins.
+
+    Args:
+      rows: float32 `[batch, n, 2 * size * samples]`, weights of `_corners`.
+      columns: like `rows`.
+      size: see `roi_align`.
+      samples: see `roi_align`.
+
+    Returns:
+      float32 `[batch * n * size, size, cells]`: the cells are `2 * samples` rows of
+      `2 * size * samples`.
+    """
+    window, side = 2 * samples, 2 * size * samples
+    rows = tf.repeat(tf.reshape(rows, [-1, size, window]), side, axis=-1)
+    of_bin = np.repeat(np.eye(size, dtype=np.float32), window, axis=1) / samples**2
+    columns = tf.tile(tf.reshape(columns, [-1, 1, side]) * of_bin, [1, 1, window])
+    weights = rows[:, :, tf.newaxis] * columns[:, tf.newaxis]
+    return tf.reshape(weights, [-1, size, window * side])
 
 
 def crop_masks(masks, frames, boxes, size, samples=2):

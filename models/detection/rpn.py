@@ -5,24 +5,16 @@ Scopes: `rpn/conv`, `rpn/objectness`, `rpn/codes`, shared by all levels.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import tensorflow as tf
 
 from models.detection import anchors, assignment, nms, sampling
 from models.detection import boxes as box_ops
+from models.layers import dense
 from models.layers.losses import smooth_l1
 from models.model import Loss, ModelError, check_positive
 
 _STREAM = 1  # of random numbers
 _NEVER = -1e9  # logit of a box that is no proposal
-
-
-class Outputs(NamedTuple):
-    """Outputs of `head` for all n anchors, in the order of `anchors.flat`."""
-
-    logits: Any  # `{level: [batch, anchors of the level]}`: whether an anchor has an object
-    codes: Any  # `{level: [batch, anchors of the level, 4]}`; see `boxes.encode`
 
 
 def default_params():
@@ -52,36 +44,36 @@ def check_params(params):
         raise ModelError(f"rpn_samples={params['rpn_samples']} must be at least 2")
 
 
-def head(maps, params) -> Outputs:
-    """Computes objectness and box codes of all anchors.
+def head(maps, params):
+    """Computes the objectness, a logit, and the box code of all anchors.
 
     Args:
       maps: `{level: [batch, height, width, channels]}` of `fpn.pyramid`.
       params: see `default_params` and `anchors.default_params`.
 
     Returns:
-      `Outputs`, float32.
+      `{level: [batch, cells, anchors per cell * 5]}` of the dtype of the maps: first the logits of
+      the anchors of a cell, then their codes; see `boxes.encode`.
     """
-    per_cell, logits, codes = anchors.per_cell(params), {}, {}
+    per_cell, found = anchors.per_cell(params), {}
     small = tf.compat.v1.random_normal_initializer(stddev=0.01)
-
-    def conv(x, filters, size, name):
-        return tf.compat.v1.layers.conv2d(
-            x, filters, size, padding="same", kernel_initializer=small, name=name
-        )
-
     for level, x in maps.items():
-        with tf.compat.v1.variable_scope("rpn", reuse=tf.compat.v1.AUTO_REUSE):
+        with tf.compat.v1.variable_scope("rpn", None, None, small, reuse=tf.compat.v1.AUTO_REUSE):
             _, height, width, channels = x.shape.as_list()
-            count = height * width * per_cell
-            x = tf.nn.relu(conv(x, channels, 3, "conv"))
-            found = conv(x, per_cell, 1, "objectness"), conv(x, 4 * per_cell, 1, "codes")
-        logits[level] = tf.cast(tf.reshape(found[0], [-1, count]), tf.float32)
-        codes[level] = tf.cast(tf.reshape(found[1], [-1, count, 4]), tf.float32)
-    return Outputs(logits, codes)
+            x = tf.compat.v1.layers.conv2d(x, channels, 3, padding="same", name="conv")
+            sizes = ("objectness", per_cell), ("codes", 4 * per_cell)
+            weights = (
+                dense.kernel_and_bias(name, [1, 1, channels, filters], x.dtype)
+                for name, filters in sizes
+            )
+            # One convolution: a TPU takes as long for 3 channels as for 15.
+            kernel, bias = (tf.concat(parts, axis=-1) for parts in zip(*weights))
+            x = tf.nn.bias_add(tf.nn.conv2d(tf.nn.relu(x), kernel, 1, "SAME"), bias)
+        found[level] = tf.reshape(x, [-1, height * width, 5 * per_cell])
+    return found
 
 
-def proposals(by_level, outputs: Outputs, sizes, params):
+def proposals(by_level, outputs, sizes, params):
     """Returns the boxes that are most likely objects, best first; without gradients.
 
     Non-maximum suppression runs in each level, of all levels at once.
@@ -97,9 +89,8 @@ def proposals(by_level, outputs: Outputs, sizes, params):
       that each box was made of, int32 `[batch, num_proposals]`.
     """
     found, first = [], 0
-    for level in sorted(outputs.logits):
-        values = outputs.logits[level], outputs.codes[level]
-        found.append(_best(by_level[level], first, *values, sizes, params))
+    for level in sorted(outputs):
+        found.append(_best(by_level[level], first, outputs[level], sizes, params))
         first += len(by_level[level])
     # [batch, levels, k, ...]
     logits, boxes, numbers = (tf.stack(parts, axis=1) for parts in zip(*found))
@@ -119,16 +110,17 @@ def proposals(by_level, outputs: Outputs, sizes, params):
     return tf.stop_gradient(boxes), numbers
 
 
-def _best(level_anchors, first, logits, codes, sizes, params):
+def _best(level_anchors, first, outputs, sizes, params):
     """Returns the best anchors of a level: logits, boxes and numbers, `[batch, k, ...]`.
 
     `first` is the number of the level's first anchor. All levels have k of `rpn_candidates`: boxes
     without an area fill up the small ones.
     """
-    k = params["rpn_candidates"]
-    count = min(k, logits.shape.as_list()[1])
-    logits, index = tf.math.top_k(tf.stop_gradient(logits), count)
-    codes = tf.gather(tf.stop_gradient(codes), index, batch_dims=1)
+    k, outputs = params["rpn_candidates"], tf.stop_gradient(outputs)
+    count = min(k, len(level_anchors))
+    logits = tf.reshape(outputs[..., : anchors.per_cell(params)], [-1, len(level_anchors)])
+    _, index = tf.math.top_k(tf.cast(logits, tf.float32), count)
+    logits, codes = _choose(outputs, index, params)
     boxes = box_ops.decode(codes, tf.gather(tf.constant(level_anchors), index))
     boxes = box_ops.clip(boxes, sizes[:, 0], sizes[:, 1])
     missing = [[0, 0], [0, k - count]]
@@ -136,7 +128,25 @@ def _best(level_anchors, first, logits, codes, sizes, params):
     return logits, tf.pad(boxes, [*missing, [0, 0]]), tf.pad(first + index, missing)
 
 
-def rpn_losses(all_anchors, outputs: Outputs, features, labels, params):
+def _choose(outputs, index, params):
+    """Returns logits and codes of some anchors, float32 `[batch, k]` and `[batch, k, 4]`.
+
+    Rows of cells are gathered: a TPU would pad the four numbers of an anchor to 128.
+
+    Args:
+      outputs: `[batch, cells, anchors per cell * 5]`, as of `head`.
+      index: int32 `[batch, k]`, numbers of anchors.
+      params: see `anchors.default_params`.
+    """
+    per_cell, count = anchors.per_cell(params), index.shape.as_list()[1]
+    rows = tf.cast(tf.gather(outputs, index // per_cell, batch_dims=1), tf.float32)
+    logits, codes = rows[..., :per_cell], tf.reshape(rows[..., per_cell:], [-1, count, per_cell, 4])
+    is_chosen = tf.equal(index[..., tf.newaxis] % per_cell, tf.range(per_cell))
+    codes = tf.where(is_chosen[..., tf.newaxis], codes, 0.0)
+    return tf.reduce_sum(tf.where(is_chosen, logits, 0.0), -1), tf.reduce_sum(codes, -2)
+
+
+def rpn_losses(all_anchors, outputs, features, labels, params):
     """Returns the losses of sampled anchors: `{"objectness": Loss, "rpn_box": Loss}`.
 
     The sums over the samples of an image are divided by `rpn_samples`, and averaged over the
@@ -168,10 +178,8 @@ def rpn_losses(all_anchors, outputs: Outputs, features, labels, params):
     def choose(values):
         return tf.gather(values, index, batch_dims=1)
 
-    logits, codes = (
-        choose(tf.concat([side[level] for level in sorted(side)], axis=1))
-        for side in (outputs.logits, outputs.codes)
-    )
+    of_all_levels = tf.concat([outputs[level] for level in sorted(outputs)], axis=1)
+    logits, codes = _choose(of_all_levels, index, params)
     is_positive = is_sampled & (choose(targets.classes) >= 0)
     entropy = tf.nn.sigmoid_cross_entropy_with_logits(tf.cast(is_positive, tf.float32), logits)
     entropy = tf.where(is_sampled, entropy, 0.0)

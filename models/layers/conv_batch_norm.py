@@ -11,7 +11,13 @@ import numpy as np
 import tensorflow as tf
 
 from models.layers import device, normalization
-from models.layers.convolution import conv2d, conv2d_with_one_before, conv_kernel
+from models.layers.convolution import (
+    conv2d,
+    conv2d_with_one_before,
+    conv_kernel,
+    convolve_4x4_pixels,
+    is_small_batch,
+)
 from models.layers.normalization import every
 
 _AXES = [0, 1, 2]  # batch, height, width
@@ -200,7 +206,12 @@ def _pooled_before_norm(x, filters, params):
     variables = normalization.batch_norm_variables("batch_norm", filters)
     # Batch norm commutes with max pooling if it does not reverse the order of the values.
     sign = tf.where(variables.gamma.read_value() < 0, -1.0, 1.0)
-    y = conv2d_with_one_before(x, kernel * tf.cast(sign, kernel.dtype))
+    kernel = kernel * tf.cast(sign, kernel.dtype)
+    if is_small_batch(x):
+        y = convolve_4x4_pixels(x, kernel)
+        y = normalization.normalize_batch(y, variables, params, _pool_blocks, sign=sign, groups=4)
+        return tf.nn.relu(y)
+    y = conv2d_with_one_before(x, kernel)
     inside = np.ones([*y.shape.as_list()[1:3], 1], bool)
     inside[0], inside[:, 0] = False, False
     y = tf.where(inside, y, y.dtype.min)
@@ -209,3 +220,24 @@ def _pooled_before_norm(x, filters, params):
         return tf.nn.max_pool2d(y, 3, 2, "VALID")
 
     return tf.nn.relu(normalization.normalize_batch(y, variables, params, pool, inside, sign))
+
+
+def _pool_blocks(y):
+    """3x3 max pooling with strides of 2 and a row and a column before, of 2x2 places as channels.
+
+    Of equal values the first one of a window gets the gradient, as in `tf.nn.max_pool2d`.
+    """
+
+    def shifted(values, axis):
+        """Returns the values one block before along an axis, the lowest number before the first."""
+        before = [[0, 0]] * 4
+        before[axis] = [1, 0]
+        padded = tf.pad(values, before, constant_values=values.dtype.min)
+        return padded[:, :-1] if axis == 1 else padded[:, :, :-1]
+
+    def largest(first, second, axis):
+        return tf.maximum(tf.maximum(shifted(second, axis), first), second)
+
+    upper_left, upper_right, lower_left, lower_right = tf.split(y, 4, axis=-1)
+    upper, lower = largest(upper_left, upper_right, 2), largest(lower_left, lower_right, 2)
+    return largest(upper, lower, 1)

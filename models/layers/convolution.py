@@ -44,8 +44,10 @@ def conv2d(x, filters, kernel_size, strides=1, padding="same", name="conv", dila
             return tf.nn.conv2d(x, kernel, strides, "SAME")
         if device.is_tpu() and _is_halved(x, kernel_size, strides):
             return halving_conv2d(x, kernel, before=1)
-        if device.is_tpu() and _is_small_batch_of_images(x, kernel_size, strides):
-            return _convolve_2x2_pixels(x, kernel, before=0)
+        is_stem = kernel_size == 7 and strides == 2 and x.shape.as_list()[-1] <= 4
+        is_even = not any(size % 2 for size in x.shape.as_list()[1:3])
+        if device.is_tpu() and is_stem and is_even and is_small_batch(x):
+            return _convolve_2x2_pixels(x, kernel)
         # oneDNN has no gradients for explicit padding of the convolution: it would be four times
         # as slow on a CPU. XLA fuses the pad into the convolution.
         return tf.nn.conv2d(_pad(x, kernel_size // 2), kernel, strides, "VALID")
@@ -95,8 +97,6 @@ def conv2d_with_one_before(x, kernel):
       `[batch, ceil(height / 2) + 1, ceil(width / 2) + 1, filters]`. The values of the first row and
       column are of no use.
     """
-    if _is_small_batch_of_images(x, 7, 2):
-        return _convolve_2x2_pixels(x, kernel, before=1)
     padded = tf.pad(x, [[0, 0], [5, 3], [5, 3], [0, 0]])
     return tf.nn.conv2d(padded, kernel, 2, "VALID")
 
@@ -106,14 +106,14 @@ def _is_halved(x, kernel_size, strides):
     return kernel_size == 3 and strides == 2 and height % 2 == width % 2 == 0
 
 
-def _is_small_batch_of_images(x, kernel_size, strides):
-    batch, height, width, channels = x.shape.as_list()
-    is_stem = kernel_size == 7 and strides == 2 and channels <= 4
-    # From 32 images on, XLA lays out the batch along the lanes, whose rest images leave idle.
-    return is_stem and batch is not None and batch < 32 and height % 2 == width % 2 == 0
+def is_small_batch(x):
+    """Returns whether the channels of images are along the lanes of a TPU, and leave most idle."""
+    batch = x.shape.as_list()[0]
+    # From 32 images on, XLA lays out the batch along the lanes.
+    return batch is not None and batch < 32
 
 
-def _convolve_2x2_pixels(x, kernel, before):
+def _convolve_2x2_pixels(x, kernel):
     """7x7 convolution with strides of 2 and "symmetric" padding, as 4x4 one of 2x2 pixels.
 
     A TPU multiplies 128 channels at a time: four times those of an image take no longer
@@ -122,15 +122,37 @@ def _convolve_2x2_pixels(x, kernel, before):
     Args:
       x: `[batch, height, width, channels]`; height and width are even.
       kernel: `[7, 7, channels, filters]`.
-      before: number of rows and of columns to add before the first.
 
     Returns:
-      `[batch, height / 2 + before, width / 2 + before, filters]`.
+      `[batch, height / 2, width / 2, filters]`.
     """
     pixels = tf.concat([x[:, i::2, j::2] for i in (0, 1) for j in (0, 1)], axis=-1)
     blocks = kernel_of_blocks(tf.pad(kernel, [[1, 0], [1, 0], [0, 0], [0, 0]]), 2)
-    around = [[0, 0], [2 + before, 1], [2 + before, 1], [0, 0]]
-    return tf.nn.conv2d(pixels, blocks, 1, around)
+    return tf.nn.conv2d(pixels, blocks, 1, [[0, 0], [2, 1], [2, 1], [0, 0]])
+
+
+def convolve_4x4_pixels(x, kernel):
+    """7x7 convolution with strides of 2 and "symmetric" padding, as 3x3 one of 4x4 pixels.
+
+    The values of 2x2 places of the result are channels: of 64 filters, twice the lanes of a TPU.
+
+    Args:
+      x: `[batch, height, width, channels]`; height and width are multiples of 4.
+      kernel: `[7, 7, channels, filters]`.
+
+    Returns:
+      `[batch, height / 4, width / 4, 4 * filters]`, the filters of the upper left, upper right,
+      lower left and lower right place.
+    """
+    pixels = tf.concat([x[:, i::4, j::4] for i in range(4) for j in range(4)], axis=-1)
+    # Place i reads the pixels from 2 i - 3 on, in blocks whose first pixel is -4.
+    around = [[1, 4], [3, 2]]
+    kernels = [
+        tf.pad(kernel, [rows, columns, [0, 0], [0, 0]]) for rows in around for columns in around
+    ]
+    channels, filters = kernel.shape.as_list()[2:]
+    kernel = tf.reshape(tf.stack(kernels, 3), [12, 12, channels, 4 * filters])
+    return tf.nn.conv2d(pixels, kernel_of_blocks(kernel, 4), 1, "SAME")
 
 
 def kernel_of_blocks(kernel, size):

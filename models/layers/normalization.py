@@ -211,7 +211,7 @@ def replica_sum(params):
     return tf.identity, 1
 
 
-def normalize_batch(x, variables, params, select, inside=None, sign=None):
+def normalize_batch(x, variables, params, select, inside=None, sign=None, groups=1):
     """Batch norm in training from sums over the per-replica or global batch.
 
     A TPU has no kernel for it. Forward and backward pass are one multiply-add per value, with
@@ -223,15 +223,17 @@ def normalize_batch(x, variables, params, select, inside=None, sign=None):
       variables: of the layer.
       params: see `default_params`.
       select: function that selects some of the values of `x`; the result has only these, and the
-        statistics are those of all.
+        statistics are those of all. It returns `[..., channels]`.
       inside: NumPy bool `[height, width, 1]`, whether a value is part of `x`; None: all.
       sign: float32 `[channels]`, 1 or -1, by which `x` was multiplied; None: 1.
+      groups: number of places whose values are in the last dimension of `x`, `groups * channels`.
 
     Returns:
       A tensor of the shape of `select(x)` and the dtype of `x`.
     """
     axes = list(range(x.shape.rank - 1))
-    num_values = tf.size(x) // x.shape[-1] if inside is None else tf.shape(x)[0] * inside.sum()
+    channels = x.shape[-1] // groups
+    num_values = tf.size(x) // channels if inside is None else tf.shape(x)[0] * inside.sum()
     reduce, num_replicas = replica_sum(params)
     count = tf.cast(num_values, tf.float32) * num_replicas
     # Less the moving mean: E[x^2] - E[x]^2 would cancel for values far from 0.
@@ -240,11 +242,15 @@ def normalize_batch(x, variables, params, select, inside=None, sign=None):
         shift, gamma = sign * shift, sign * gamma
 
     def sum_and_product_sum(tensor, values):
-        return tf.stack([tf.reduce_sum(tensor, axes), tf.reduce_sum(tensor * values, axes)])
+        sums = tf.stack([tf.reduce_sum(tensor, axes), tf.reduce_sum(tensor * values, axes)])
+        return tf.reduce_sum(tf.reshape(sums, [2, -1, channels]), 1)
+
+    def of_groups(values):
+        return tf.tile(values, [groups])
 
     @tf.custom_gradient
     def normalize(x, gamma, beta):
-        all_values = tf.cast(x, tf.float32) - shift
+        all_values = tf.cast(x, tf.float32) - of_groups(shift)
         if inside is not None:
             all_values = tf.where(inside, all_values, 0)
         mean, mean_square = tf.unstack(reduce(sum_and_product_sum(all_values, all_values)) / count)
@@ -263,7 +269,8 @@ def normalize_batch(x, variables, params, select, inside=None, sign=None):
             slope = -scale * inverse**2 * (all_sums[1] - mean * all_sums[0]) / count
             constant = -scale * all_sums[0] / count - slope * mean
             (x_gradient,) = tf.gradients(kept, x, tf.cast(upstream * scale, x.dtype))
-            x_gradient = tf.cast(x_gradient, tf.float32) + all_values * slope + constant
+            x_gradient = tf.cast(x_gradient, tf.float32) + of_groups(constant)
+            x_gradient += all_values * of_groups(slope)
             return tf.cast(x_gradient, x.dtype), (sums[1] - mean * sums[0]) * inverse, sums[0]
 
         return (normalized, mean + shift, variance), gradient

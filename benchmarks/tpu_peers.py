@@ -41,7 +41,7 @@ Python or checkout is not given is left out; `peers/official_step` and `peers/fl
                  does not train batch norm and the first layers.
     deeplab      configs/cityscapes_deeplab_v3-8.cfg and the DeepLabV3+ of tf-models-official, which
                  has a 1x1 convolution more in the head and dilates the last stage by 2, 4 and 8: 2
-                 images of 769x769
+                 images of 769x769, float32
     unet         a U-Net on a MobileNet v2 and that of qubvel/segmentation_models, 8 images of
                  512x512, Adam
     neumf        NeuMF for MovieLens 20M, 4,096 rows of a positive and four negative items, float32,

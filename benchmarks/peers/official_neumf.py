@@ -41,6 +41,8 @@ def build_step(batch_size, num_users, num_items, jit_compile=True):
         with tf.GradientTape() as tape:
             value = loss(labels, model([users, items], training=True))
         gradients = tape.gradient(value, model.trainable_variables)
+        # A TPUStrategy sums dense gradients.
+        gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
         optimizer.apply_gradients(zip(gradients, model.trainable_variables))
         return value
 

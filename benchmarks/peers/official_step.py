@@ -25,7 +25,7 @@ import tensorflow as tf
 
 # Arguments of `build_step` after the batch size and the command line's.
 ARGUMENTS = {
-    "deeplab": (769, tf.bfloat16, True),
+    "deeplab": (769, tf.float32, True),
     "mask_rcnn": (1024, tf.bfloat16, True),
     "neumf": (138493, 26744),
     "retinanet": (640, 80, tf.bfloat16, True),

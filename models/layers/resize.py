@@ -47,14 +47,16 @@ def double(x):
 
 
 def _double_by_product(x):
-    """Computes `double` of bfloat16 by a product with ones and zeros, which is exact.
+    """Computes `double` of bfloat16 on a TPU: columns by a product with ones and zeros, exactly.
 
-    A TPU would copy the map three times, which takes five times as long.
+    Rows are repeated by the sum that follows. A depth_to_space copies the map three times, and a
+    transposed convolution takes longer still.
     """
     batch, height, width, channels = shape_of(x)
-    kernel = tf.broadcast_to(tf.eye(channels, dtype=x.dtype), [2, 2, channels, channels])
-    shape = [batch, 2 * height, 2 * width, channels]
-    return tf.nn.conv2d_transpose(x, kernel, shape, 2, "SAME")
+    columns = tf.constant(np.repeat(np.eye(width), 2, axis=0), x.dtype)
+    x = tf.einsum("ow,bhwc->bhoc", columns, x)
+    x = tf.broadcast_to(x[:, :, tf.newaxis], [batch, height, 2, 2 * width, channels])
+    return tf.reshape(x, [batch, 2 * height, 2 * width, channels])
 
 
 def interpolation_matrix(old_size: int, new_size: int) -> np.ndarray:

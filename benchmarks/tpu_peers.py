@@ -35,10 +35,12 @@ Python or checkout is not given is left out; `peers/official_step` and `peers/fl
     retinanet    configs/coco_retinanet_r50_v3-8.cfg and the same network of tf-models-official, 8
                  images of 640x640. Our step assigns boxes to anchors, tf-models-official does it on
                  the host and has no gradient clipping.
-    mask_rcnn    configs/coco_mask_rcnn_r50_1024_v3-8.cfg, the model_fn of tensorflow/tpu's Mask
-                 R-CNN and the same network of tf-models-official, 4 images of 1024x1024. Our step
-                 assigns boxes to anchors and crops masks, theirs do it on the host. tensorflow/tpu
-                 does not train batch norm and the first layers.
+    mask_rcnn    configs/coco_mask_rcnn_r50_1024_v3-8.cfg and the Mask R-CNN of
+                 tf-models-official, which has four convolutions in the box head: 4 images of
+                 1024x1024. Our step assigns boxes to anchors and crops masks, other programs do it
+                 on the host.
+    mask_rcnn_frozen  the same without training batch norm and the layers up to the first stage, and
+                 the model_fn of tensorflow/tpu's Mask R-CNN, which freezes them
     deeplab      configs/cityscapes_deeplab_v3-8.cfg and the DeepLabV3+ of tf-models-official, which
                  has a 1x1 convolution more in the head and dilates the last stage by 2, 4 and 8: 2
                  images of 769x769, float32

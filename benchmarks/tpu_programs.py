@@ -167,6 +167,11 @@ def _efficientnet(size, image_size):
     }
 
 
+_MASK_RCNN = (
+    "--flagfile=configs/coco_mask_rcnn_r50_1024_v3-8.cfg",
+    "--synthetic_task=instance_segmentation",
+    "--synthetic_classes=80",
+)
 _MOBILENET = (
     "--model=mobilenet",
     "--precision=bfloat16",
@@ -281,17 +286,13 @@ STEPS = {
         },
     ),
     "mask_rcnn": Step(
+        4, {"ours": Ours(_MASK_RCNN), "tf-models-official": _official("mask_rcnn", "bfloat16")}
+    ),
+    "mask_rcnn_frozen": Step(
         4,
         {
-            "ours": Ours(
-                (
-                    "--flagfile=configs/coco_mask_rcnn_r50_1024_v3-8.cfg",
-                    "--synthetic_task=instance_segmentation",
-                    "--synthetic_classes=80",
-                )
-            ),
+            "ours": Ours((*_MASK_RCNN, "--params=trainable=(?!stem/|stage_1/|.*norm).*")),
             "tensorflow/tpu": Peer("tensorflow_tpu_mask_rcnn", ("{slice}", "{tpu_checkout}")),
-            "tf-models-official": _official("mask_rcnn", "bfloat16"),
         },
     ),
     "deeplab": Step(

@@ -314,7 +314,7 @@ STEPS = {
         8,
         {
             "ours": Ours(_UNET),
-            "segmentation_models": Peer("segmentation_models_unet", ("512",), "{official_python}"),
+            "segmentation_models": Peer("keras_step", ("unet",), "{official_python}"),
         },
     ),
     "neumf": Step(

@@ -4,12 +4,19 @@
 
 NETWORK: `resnet` is ResNet-50 and `mobilenet_v2` MobileNet v2 of `tf.keras.applications` with
 momentum, `efficientnet_b0` and `efficientnet_b4` its EfficientNets with RMSProp, `transformer` the
-Transformer base of `keras_transformer` with Adam, rows of 128 tokens and 32,768 pieces.
+Transformer base of `keras_transformer` with Adam, rows of 128 tokens and 32,768 pieces. `unet` is
+the U-Net on a MobileNet v2 of qubvel/segmentation_models with Adam, with transposed convolutions of
+16 to 256 channels and 11 classes; it needs the environment of `official_step` and:
+
+    official/bin/pip install --no-deps segmentation-models==1.0.1 efficientnet==1.0.0
+    official/bin/pip install --no-deps image-classifiers==1.0.0 keras-applications==1.0.8
+    official/bin/pip install 'scikit-image<0.25' 'numpy<2'
 """
 
 from __future__ import annotations
 
 import functools
+import os
 import sys
 
 import tensorflow as tf
@@ -51,14 +58,34 @@ def _build_efficientnet(name, batch_size):
 def _build_application(name, optimizer, batch_size):
     network = getattr(tf.keras.applications, name)
     model = network(weights=None, classifier_activation=None)
+    return _of_images(model, optimizer, tf.TensorSpec([batch_size], tf.int32))
+
+
+def _of_images(model, optimizer, labels):
+    """Returns the parts of a step of a model of images, with the cross-entropy of labels."""
     loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    images = tf.TensorSpec([batch_size, *model.input_shape[1:]], tf.uint8)
+    images = tf.TensorSpec([labels.shape[0], *model.input_shape[1:]], tf.uint8)
 
     def forward(images, labels):
         return model(tf.cast(images, tf.bfloat16), training=True), labels
 
-    specs = images, tf.TensorSpec([batch_size], tf.int32)
-    return forward, loss, optimizer, model.trainable_variables, specs
+    return forward, loss, optimizer, model.trainable_variables, (images, labels)
+
+
+def _build_unet(batch_size):
+    os.environ["SM_FRAMEWORK"] = "tf.keras"
+    import segmentation_models
+
+    model = segmentation_models.Unet(
+        "mobilenetv2",
+        decoder_block_type="transpose",  # the other one has a gradient that XLA lacks
+        classes=11,
+        activation="linear",
+        encoder_weights=None,
+        input_shape=(512, 512, 3),
+    )
+    optimizer = tf.keras.optimizers.Adam(0.001)
+    return _of_images(model, optimizer, tf.TensorSpec([batch_size, 512, 512], tf.uint8))
 
 
 def _build_transformer(batch_size):
@@ -80,6 +107,7 @@ _BUILDERS = {
     "efficientnet_b0": functools.partial(_build_efficientnet, "EfficientNetB0"),
     "efficientnet_b4": functools.partial(_build_efficientnet, "EfficientNetB4"),
     "transformer": _build_transformer,
+    "unet": _build_unet,
 }
 
 

@@ -6,6 +6,8 @@ import tensorflow as tf
 from official.vision.configs import semantic_segmentation as configs
 from official.vision.tasks import semantic_segmentation
 
+from benchmarks.peers import official_task
+
 
 def build_step(batch_size, size, dtype, jit_compile=False):
     """Returns (step, specs): a `tf.function`, and the specs of its arguments.
@@ -26,19 +28,10 @@ def build_step(batch_size, size, dtype, jit_compile=False):
     config.model.decoder.aspp.pool_kernel_size = None  # all of the image
     config.model.norm_activation.activation = "relu"
     task = semantic_segmentation.SemanticSegmentationTask(config)
-    model = task.build_model()
-    optimizer = tf.keras.optimizers.SGD(0.01, momentum=0.9)
-    optimizer.build(model.trainable_variables)
     labels = {
         "image_info": tf.TensorSpec([batch_size, 4, 2]),
         "masks": tf.TensorSpec([batch_size, size, size, 1]),
         "valid_masks": tf.TensorSpec([batch_size, size, size, 1], tf.bool),
     }
     specs = tf.TensorSpec([batch_size, size, size, 3], dtype), labels
-
-    @tf.function(jit_compile=jit_compile)
-    def step(*arguments):
-        inputs = tf.nest.pack_sequence_as(specs, arguments)
-        return task.train_step(inputs, model, optimizer)
-
-    return step, tf.nest.flatten(specs)
+    return official_task.build_step(task, specs, jit_compile)

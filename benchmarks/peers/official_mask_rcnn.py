@@ -6,6 +6,8 @@ import tensorflow as tf
 from official.vision.configs import maskrcnn as configs
 from official.vision.tasks import maskrcnn
 
+from benchmarks.peers import official_task
+
 _NUM_ANCHORS = 3  # per cell
 
 
@@ -25,17 +27,8 @@ def build_step(batch_size, size, dtype, jit_compile=False):
     config = configs.maskrcnn_resnetfpn_coco().task
     config.model.input_size = [size, size, 3]
     task = maskrcnn.MaskRCNNTask(config)
-    model = task.build_model()
-    optimizer = tf.keras.optimizers.SGD(0.01, momentum=0.9)
-    optimizer.build(model.trainable_variables)
     specs = _specs(batch_size, size, dtype, config.train_data.parser)
-
-    @tf.function(jit_compile=jit_compile)
-    def step(*arguments):
-        inputs = tf.nest.pack_sequence_as(specs, arguments)
-        return task.train_step(inputs, model, optimizer)
-
-    return step, tf.nest.flatten(specs)
+    return official_task.build_step(task, specs, jit_compile)
 
 
 def _specs(batch_size, size, dtype, parser):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 from official.recommendation import neumf_model
 
-PAIRS = 5  # of a user with an item, per row: a positive one and four negative ones
+_PAIRS = 5  # of a user with an item, per row: a positive one and four negative ones
 
 
 def build_step(batch_size, num_users, num_items, jit_compile=True):
@@ -15,7 +15,7 @@ def build_step(batch_size, num_users, num_items, jit_compile=True):
     `ncf_keras_main.py` trains it with Adam, too.
 
     Args:
-      batch_size: rows per step, each of `PAIRS` pairs.
+      batch_size: rows per step, each of `_PAIRS` pairs.
       num_users: users.
       num_items: items.
       jit_compile: compile the step with XLA.
@@ -34,7 +34,7 @@ def build_step(batch_size, num_users, num_items, jit_compile=True):
     optimizer = tf.keras.optimizers.Adam(0.001)
     optimizer.build(model.trainable_variables)
     loss = tf.keras.losses.BinaryCrossentropy(from_logits=True)
-    ids = tf.TensorSpec([batch_size * PAIRS, 1], tf.int32)
+    ids = tf.TensorSpec([batch_size * _PAIRS, 1], tf.int32)
 
     @tf.function(jit_compile=jit_compile)
     def step(users, items, labels):
@@ -46,4 +46,4 @@ def build_step(batch_size, num_users, num_items, jit_compile=True):
         optimizer.apply_gradients(zip(gradients, model.trainable_variables))
         return value
 
-    return step, [ids, ids, tf.TensorSpec([batch_size * PAIRS, 1])]
+    return step, [ids, ids, tf.TensorSpec([batch_size * _PAIRS, 1])]

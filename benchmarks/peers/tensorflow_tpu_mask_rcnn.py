@@ -1,12 +1,10 @@
 """Writes the HLO of a training step of Mask R-CNN of tensorflow/tpu; run by `tpu_peers`.
 
     python -m benchmarks.peers.tensorflow_tpu_mask_rcnn HLO_FILE BATCH_PER_CORE SLICE CHECKOUT
-        [PARAMS_OVERRIDE]
 
 The unchanged `models/official/mask_rcnn` with its default configuration: ResNet-50, 1024x1024,
-bfloat16, transposed input with 2x2 pixels as channels. It freezes batch norm and the layers up to
-the first block of the ResNet; PARAMS_OVERRIDE is that of `mask_rcnn_main.py`, such as
-`is_training_bn=true`.
+bfloat16, transposed input with 2x2 pixels as channels. It freezes the statistics of
+batch norm and the layers up to the first stage of the ResNet.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from benchmarks import hlo_table
 from tpu import tf1
 
 
-def main(path, batch_size, slice_name, checkout, override=""):
+def main(path, batch_size, slice_name, checkout):
     """Writes the program of one core."""
     tf1.install()
     models = f"{checkout}/models"
@@ -32,7 +30,6 @@ def main(path, batch_size, slice_name, checkout, override=""):
     params = params_dict.ParamsDict(
         mask_rcnn_config.MASK_RCNN_CFG, mask_rcnn_config.MASK_RCNN_RESTRICTIONS
     )
-    params = params_dict.override_params_dict(params, override, is_strict=True)
     input_fn = dataloader.InputReader("", use_instance_mask=params.include_mask)
     hlo_table.write_step(
         path,

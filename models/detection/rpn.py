@@ -119,8 +119,8 @@ def _best(level_anchors, first, outputs, sizes, params):
     k, outputs = params["rpn_candidates"], tf.stop_gradient(outputs)
     count = min(k, len(level_anchors))
     logits = tf.reshape(outputs[..., : anchors.per_cell(params)], [-1, len(level_anchors)])
-    _, index = tf.math.top_k(tf.cast(logits, tf.float32), count)
-    logits, codes = _choose(outputs, index, params)
+    logits, index = tf.math.top_k(tf.cast(logits, tf.float32), count)
+    _, codes = _of_anchors(outputs, index, params)
     boxes = box_ops.decode(codes, tf.gather(tf.constant(level_anchors), index))
     boxes = box_ops.clip(boxes, sizes[:, 0], sizes[:, 1])
     missing = [[0, 0], [0, k - count]]
@@ -128,7 +128,7 @@ def _best(level_anchors, first, outputs, sizes, params):
     return logits, tf.pad(boxes, [*missing, [0, 0]]), tf.pad(first + index, missing)
 
 
-def _choose(outputs, index, params):
+def _of_anchors(outputs, index, params):
     """Returns logits and codes of some anchors, float32 `[batch, k]` and `[batch, k, 4]`.
 
     Rows of cells are gathered: a TPU would pad the four numbers of an anchor to 128.
@@ -179,7 +179,7 @@ def rpn_losses(all_anchors, outputs, features, labels, params):
         return tf.gather(values, index, batch_dims=1)
 
     of_all_levels = tf.concat([outputs[level] for level in sorted(outputs)], axis=1)
-    logits, codes = _choose(of_all_levels, index, params)
+    logits, codes = _of_anchors(of_all_levels, index, params)
     is_positive = is_sampled & (choose(targets.classes) >= 0)
     entropy = tf.nn.sigmoid_cross_entropy_with_logits(tf.cast(is_positive, tf.float32), logits)
     entropy = tf.where(is_sampled, entropy, 0.0)

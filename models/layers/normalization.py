@@ -243,10 +243,10 @@ def normalize_batch(x, variables, params, select, inside=None, sign=None, groups
 
     def sum_and_product_sum(tensor, values):
         sums = tf.stack([tf.reduce_sum(tensor, axes), tf.reduce_sum(tensor * values, axes)])
-        return tf.reduce_sum(tf.reshape(sums, [2, -1, channels]), 1)
+        return sums if groups == 1 else tf.reduce_sum(tf.reshape(sums, [2, -1, channels]), 1)
 
     def of_groups(values):
-        return tf.tile(values, [groups])
+        return values if groups == 1 else tf.tile(values, [groups])
 
     @tf.custom_gradient
     def normalize(x, gamma, beta):

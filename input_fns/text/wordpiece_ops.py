@@ -53,7 +53,11 @@ class GraphTokenizer:
         Returns:
           int32 ragged `[batch, tokens]`.
         """
-        return self._tokens(self._normalized(valid_utf8(text)))[0]
+        tokens = self._tokenizer.tokenize(self._normalized(valid_utf8(text)))
+        ids = tokens.flat_values
+        is_first, _, is_long = self._words(ids)
+        ids = tf.where(is_long, self._unk_id, ids)
+        return _selected([tokens.with_flat_values(ids)], is_first | ~is_long)[0]
 
     def tokenize_with_places(self, text):
         """Returns the tokens of texts with their places, as `WordPieceTokenizer.encode`.
@@ -73,7 +77,15 @@ class GraphTokenizer:
             text = tf.strings.lower(text, encoding="utf-8")
         characters = tf.strings.unicode_split(text, "UTF-8")  # [batch, code points]
         normalized = characters.with_flat_values(self._normalized(characters.flat_values))
-        tokens, starts, ends = self._tokens(tf.strings.reduce_join(normalized, axis=1))
+        tokens, starts, ends = self._tokenizer.tokenize_with_offsets(
+            tf.strings.reduce_join(normalized, axis=1)
+        )
+        ids = tokens.flat_values
+        is_first, word, is_long = self._words(ids)
+        last = tf.gather(tf.math.segment_max(ends.flat_values, word), word)
+        tokens = tokens.with_flat_values(tf.where(is_long, self._unk_id, ids))
+        ends = ends.with_flat_values(tf.where(is_long, last, ends.flat_values))
+        tokens, starts, ends = _selected([tokens, starts, ends], is_first | ~is_long)
         # Places in the bytes of the whole batch, and the code points that hold these bytes.
         end_bytes = tf.cumsum(tf.strings.length(normalized.flat_values))
         row_starts = characters.row_starts()
@@ -97,25 +109,15 @@ class GraphTokenizer:
             return text
         return tf.strings.regex_replace(tensorflow_text.normalize_utf8(text, "NFD"), r"\p{Mn}", "")
 
-    def _tokens(self, normalized):
-        """Returns ragged `[batch, tokens]`: ids, int32, and first and end byte of each token."""
-        tokens, starts, ends = self._tokenizer.tokenize_with_offsets(normalized)
-        # Its limit is of bytes: words of more characters become [UNK] here.
-        ids = tokens.flat_values
+    def _words(self, ids):
+        """Returns of each token id `[n]` whether it is the first of a word, and the word's number.
+
+        Also whether the word has too many characters. The limit of TensorFlow Text is of bytes.
+        """
         is_first = ~tf.gather(self._continues, ids)
         word = tf.cumsum(tf.cast(is_first, tf.int32)) - 1
         length = tf.math.segment_sum(tf.gather(self._lengths, ids), word)
-        is_long = tf.gather(length > MAX_WORD_CHARACTERS, word)
-        end = tf.gather(tf.math.segment_max(ends.flat_values, word), word)
-        kept = tokens.with_flat_values(is_first | ~is_long)
-        return tuple(
-            tf.ragged.boolean_mask(values, kept)
-            for values in (
-                tokens.with_flat_values(tf.where(is_long, self._unk_id, ids)),
-                starts,
-                ends.with_flat_values(tf.where(is_long, end, ends.flat_values)),
-            )
-        )
+        return is_first, word, tf.gather(length > MAX_WORD_CHARACTERS, word)
 
 
 def valid_utf8(text):
@@ -173,7 +175,8 @@ def to_rows_with_places(
     (text,) = texts
     tokenizer = GraphTokenizer(vocabulary)
     tokens = tokenizer.tokenize_with_places(valid_utf8(text))
-    kept = [_truncated([part], max_length - 2, truncate)[0] for part in tokens]
+    length = tf.cast(tokens[0].row_lengths(), tf.int32)
+    kept = _shortened(tokens, length, tf.minimum(length, max_length - 2), truncate)
     places = [
         tf.pad(tf.cast(part, tf.int32).to_tensor(shape=[None, max_length - 1]), [[0, 0], [1, 0]])
         for part in kept[1:]
@@ -191,14 +194,35 @@ def _truncated(segments, limit, truncate):
         first = tf.minimum(lengths[0], tf.maximum((limit + 1) // 2, limit - lengths[1]))
         kept = [first, tf.minimum(lengths[1], limit - first)]
     return [
-        _shortened(segment, length, keep, truncate)
+        _shortened([segment], length, keep, truncate)[0]
         for segment, length, keep in zip(segments, lengths, kept)
     ]
 
 
-def _shortened(segment, length, keep, truncate):
+def _shortened(parts, length, keep, truncate):
+    """Returns the first and last values of ragged `[batch, n]` that have the same rows."""
     head = head_length(keep, truncate)
     tail = length - keep + head  # where it starts
-    position = tf.ragged.range(length)
-    is_kept = (position < head[:, tf.newaxis]) | (position >= tail[:, tf.newaxis])
-    return tf.ragged.boolean_mask(segment, is_kept)
+    rows = parts[0].value_rowids()
+    position = tf.range(tf.size(rows)) - tf.gather(tf.cumsum(length, exclusive=True), rows)
+    is_kept = (position < tf.gather(head, rows)) | (position >= tf.gather(tail, rows))
+    return _selected(parts, is_kept)
+
+
+def _selected(parts, is_kept):
+    """Returns ragged `[batch, n]` that have the same rows, without some of the values.
+
+    `tf.ragged.boolean_mask`, and comparisons of ragged tensors, add hundreds of operations.
+
+    Args:
+      parts: the ragged tensors.
+      is_kept: bool `[values]`.
+    """
+    kept = tf.where(is_kept)[:, 0]
+    rows = tf.gather(parts[0].value_rowids(), kept)
+    return [
+        tf.RaggedTensor.from_value_rowids(
+            tf.gather(part.flat_values, kept), rows, part.nrows(), validate=False
+        )
+        for part in parts
+    ]

@@ -49,6 +49,7 @@ def read_lines(path):
     return [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
 
 
+@pytest.mark.slow(cost=0.1)
 def test_predictions_of_boxes_are_named_and_end_with_the_last_one(trained, run_with, tmp_path):
     _, flags = trained("detection")
     run_with(*flags, "--mode=predict", f"--predict_output={tmp_path}/found.jsonl")
@@ -72,6 +73,7 @@ def write_pictures(folder):
     return sizes
 
 
+@pytest.mark.slow(cost=0.1)
 def test_boxes_of_input_files_are_in_their_pixels(trained, run_with, tmp_path, capsys):
     sizes = write_pictures(tmp_path / "pictures")
     _, flags = trained("detection")
@@ -83,6 +85,7 @@ def test_boxes_of_input_files_are_in_their_pixels(trained, run_with, tmp_path, c
     assert "broken.png is skipped" in capsys.readouterr().out
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("task", ["detection", "segmentation"])
 def test_input_files_are_drawn_with_their_predictions(trained, run_with, tmp_path, task):
     write_pictures(tmp_path / "pictures")

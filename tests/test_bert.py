@@ -78,6 +78,7 @@ def test_a_classifier_learns(classifier, result):
     assert result(classifier, STEPS)["eval"]["accuracy"] > 0.95
 
 
+@pytest.mark.slow(cost=0.1)
 def test_metrics_are_those_of_scikit_learn_over_the_split(classifier, result, predictions):
     labels = [label for _, label in bert_data.sentences(41, seed=2)]
     classes = [row["classes"] for row in predictions]
@@ -89,10 +90,12 @@ def test_metrics_are_those_of_scikit_learn_over_the_split(classifier, result, pr
     assert found["matthews_correlation"] == pytest.approx(correlation)
 
 
+@pytest.mark.slow(cost=0.1)
 def test_predictions_have_class_names(predictions):
     assert {row["class_names"] for row in predictions} == {"negative", "positive"}
 
 
+@pytest.mark.slow(cost=0.1)
 def test_texts_without_labels_can_be_predicted(
     run_classifier, classifier, predictions, unlabelled, tmp_path
 ):
@@ -105,6 +108,7 @@ def test_texts_without_labels_can_be_predicted(
     numerics.assert_close(*probabilities, **NETWORK)
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(("mode", "flag"), [("eval", "eval_split"), ("train", "train_split")])
 def test_texts_without_labels_are_not_evaluated(run_classifier, unlabelled, tmp_path, mode, flag):
     data = (f"--data_dir={unlabelled}", f"--{flag}=test")
@@ -114,12 +118,14 @@ def test_texts_without_labels_are_not_evaluated(run_classifier, unlabelled, tmp_
     assert not (tmp_path / "model").exists()
 
 
+@pytest.mark.slow(cost=0.1)
 def test_a_table_is_no_input(run_classifier, tmp_path):
     (tmp_path / "new.tsv").write_text("sentence\ngood\n")
     with pytest.raises(DataError, match=r"new\.tsv is a table, .* Prepare the examples"):
         run_classifier(tmp_path / "model", "--mode=predict", f"--input={tmp_path}/new.tsv")
 
 
+@pytest.mark.slow(cost=0.1)
 def test_a_file_of_texts_is_predicted(run_classifier, classifier, predictions, tmp_path):
     texts = [text for text, _ in bert_data.sentences(41, seed=2)]
     (tmp_path / "new.txt").write_text("\n".join(texts))
@@ -130,6 +136,7 @@ def test_a_file_of_texts_is_predicted(run_classifier, classifier, predictions, t
     assert [row["class_names"] for row in found] == [row["class_names"] for row in predictions]
 
 
+@pytest.mark.slow(cost=0.1)
 def test_static_padding_gives_the_same_predictions(
     run_classifier, classifier, predictions, tmp_path
 ):
@@ -140,6 +147,7 @@ def test_static_padding_gives_the_same_predictions(
     numerics.assert_close([row["probabilities"] for row in predictions], static, **NETWORK)
 
 
+@pytest.mark.slow(cost=0.1)
 def test_an_export_takes_ids_and_text(classifier, predictions):
     pytest.importorskip("tensorflow_text")
     (path,) = (classifier / "export").iterdir()
@@ -157,6 +165,7 @@ def test_an_export_takes_ids_and_text(classifier, predictions):
     assert vocabulary.read_bytes() == bert_data.VOCAB
 
 
+@pytest.mark.slow(cost=0.1)
 def test_batches_are_as_long_as_their_longest_row(sst2, session):
     data = dataset_info.read(sst2)
     params = {"batch_size": 3}
@@ -174,6 +183,7 @@ def test_batches_are_as_long_as_their_longest_row(sst2, session):
     assert lengths[True] <= {8, 16, 24}
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("name", ["train", "eval"])
 def test_batches_of_a_tpu_have_static_shapes(sst2, name):
     """A TPUEstimator gives the input_fn its context."""
@@ -188,6 +198,7 @@ def test_batches_of_a_tpu_have_static_shapes(sst2, name):
         assert features[feature].shape == [3, 24]
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     ("arguments", "is_dynamic"),
     [([], True), (["--accumulate_steps=2"], False), (["--nodynamic_padding"], False)],
@@ -200,6 +211,7 @@ def test_micro_batches_have_static_shapes(sst2, arguments, is_dynamic):
     assert (features["input_ids"].shape.as_list() == [3, None]) == is_dynamic
 
 
+@pytest.mark.slow(cost=0.1)
 def test_rows_of_similar_length_share_a_batch(sst2, session):
     data = dataset_info.read(sst2)
 
@@ -212,6 +224,7 @@ def test_rows_of_similar_length_share_a_batch(sst2, session):
     assert mean_length(group_by_length=True) < 0.9 * mean_length()
 
 
+@pytest.mark.slow(cost=0.1)
 def test_groups_need_a_split_in_memory(sst2):
     pipeline = TokenPipeline(dataset_info.read(sst2), "none", False, True, group_by_length=True)
     with pytest.raises(DataError, match=r"--group_by_length needs split 'train' in memory"):

@@ -77,6 +77,7 @@ def test_a_released_encoder_is_fine_tuned(train, release, variables, tmp_path):
         assert moved == pytest.approx(0.001 * factor * 0.1 / 0.001**0.5, rel=0.02), name
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("wrapper", [run_cpu, slow(run_tpu)], ids=lambda w: w.__name__)
 @pytest.mark.parametrize(
     ("sizes", "message"),

@@ -103,6 +103,7 @@ def recipes():
     yield pytest.param(RECIPES_DIR / "digits.cfg", "v2-8", id="digits-v2-8", marks=slow)
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(("recipe", "name"), recipes())
 def test_every_recipe_passes(check_with, check_in_child, data_dir_of, recipe, name):
     (dataset,) = re.findall(r"(?m)^--dataset=(.*)", recipe.read_text())
@@ -169,6 +170,7 @@ def test_every_recipe_has_random_data(recipe):
     assert recipe_memory.data_flags(recipe)[0] == "--dataset=synthetic"
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("beam_size", [1, 2])
 def test_generation_counts_each_token_of_a_row(check_with, beam_size):
     _, report = check_with(
@@ -227,6 +229,7 @@ def test_other_stages_run_without_compiler(check):
     assert report["modes"]["train"]["sizes"]["hbm_bytes"] > 0
 
 
+@pytest.mark.slow(cost=0.1)
 def test_largest_batch_is_a_multiple_of_accumulate_steps(check, monkeypatch):
     asked = []
 

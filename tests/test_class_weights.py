@@ -76,6 +76,7 @@ def training_loss(model_dir):
     return loss
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     "more",
     [
@@ -100,6 +101,7 @@ def test_a_step_equals_the_oracle(more, flags, start, variables, tmp_path):
     numerics.assert_far(after["logits/kernel"], unweighted[1], **ARITHMETIC)
 
 
+@pytest.mark.slow(cost=0.1)
 def test_an_evaluation_reports_the_loss_without_weights(flags, start, tmp_path, result):
     _runner(run_cpu, *flags)(start, "--mode=eval")
     expected = result(start, 1)["eval"]["average_loss"]
@@ -148,6 +150,7 @@ def soft_labels(data_dir):
     return ArrayPipeline("soft", {"train": arrays, "test": arrays}, properties=properties)
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     ("dataset", "counts"), [("several_labels", (30, 42, 6)), ("soft_labels", (12, 30, 6))]
 )
@@ -174,6 +177,7 @@ def test_oversampling_trains_on_the_classes_equally_often(flags, tmp_path):
     np.testing.assert_array_equal(np.bincount(labels), [16, 16, 16])
 
 
+@pytest.mark.slow(cost=0.1)
 def test_oversampling_of_a_split_that_is_read_from_its_files(flags, tmp_path, capsys):
     more = ["--oversample=balanced", "--cache=none"]
     _runner(run_cpu, *flags)(tmp_path, *TRAIN, *more)

@@ -26,6 +26,7 @@ DLRM = [
 ]
 
 
+@pytest.mark.slow(cost=0.1)
 def test_a_click_log_is_trained_evaluated_and_served(tmp_path, serve_in_this_process, eager):
     data = clicks_data.prepare(
         tmp_path / "raw", clicks_data.lines(140), tmp_path / "data", min_frequency=3, hash_rows=7

@@ -114,6 +114,7 @@ def test_a_recipe_of_a_language_model_is_built(path):
 CLASSES = {"coco": 80, "coco_instances": 80, "bccd": 3, "shapes": 2, "shapes_instances": 2}
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     "path",
     [path if path.stem.startswith("shapes") else slow(path) for path in DETECTION],
@@ -161,6 +162,7 @@ def _mask_rcnn_heads(num_classes):
     return pyramid + proposals + boxes + masks
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("name", ["camvid_unet", slow("cityscapes_deeplab_v3-8")])
 def test_a_recipe_of_segmentation_is_built(name):
     recipe = flags.FLAGS
@@ -182,6 +184,7 @@ TEXT = {"sst2": (64, 2), "cola": (48, 2), "trec": (40, 6), "imdb": (256, 2)}
 LIKE_SQUAD1 = ("trec", "imdb", "cola", "-8", "-32")
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     "path",
     [slow(path) if path.stem.endswith(LIKE_SQUAD1) else path for path in BERT],
@@ -230,6 +233,7 @@ def _bert_base(task):
     return _encoder(12, 768) + heads[task]
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("path", GANS, ids=lambda path: path.stem)
 def test_a_recipe_of_a_gan_is_built(path):
     recipe = flags.FLAGS
@@ -297,6 +301,7 @@ def test_a_recipe_of_ratings_is_built(path):
     assert count == (943 + 1682) * 256 + 257 * 128 + 129 * 64 + (128 + 64 + 1)
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("path", CLICKS, ids=lambda path: path.stem)
 def test_a_recipe_of_clicks_is_built(path):
     recipe = flags.FLAGS
@@ -331,6 +336,7 @@ def test_a_synthetic_recipe_is_read(path):
     model.check_params(hparams.resolve(model, recipe.params, properties))
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("name", [*list(AUDIO)[:2], slow("librispeech_conformer_v3-8")])
 def test_a_recipe_of_speech_is_built(name):
     recipe = flags.FLAGS

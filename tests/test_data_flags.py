@@ -20,6 +20,7 @@ def test_an_augmented_training_repeats_itself_and_is_not_the_plain_one(run_in, v
     assert (kernels[0] != kernels[2]).any()
 
 
+@pytest.mark.slow(cost=0.1)
 def test_both_wrappers_feed_the_same_augmented_images(
     run_in, run_tpu_in, variables, tmp_path, monkeypatch
 ):
@@ -37,6 +38,7 @@ def test_both_wrappers_feed_the_same_augmented_images(
     assert numerics.excess(*({n: v[n] for n in names} for v in (plain, cpu)), **arithmetic) > 20
 
 
+@pytest.mark.slow(cost=0.1)
 def test_evaluation_is_not_augmented(trained_dir, run_in, result, capsys):
     run_in(trained_dir, "--mode=eval")
     plain = result(trained_dir, 40)["eval"]
@@ -52,6 +54,7 @@ def test_training_from_wherever_examples_wait(run_in, result, tmp_path, cache):
     assert result(tmp_path / "model", 20)["eval"]["examples"] == 41
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("wrapper", ["run_in", slow("run_tpu_in")])
 def test_the_synthetic_source_has_the_shapes_of_the_data(request, wrapper, result, tmp_path):
     run = request.getfixturevalue(wrapper)

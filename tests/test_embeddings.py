@@ -108,6 +108,7 @@ def predict(run, released, tmp_path):
     return predict_with
 
 
+@pytest.mark.slow(cost=0.1)
 def test_cosines_and_their_correlation_need_no_training(predict, run, released, result, tmp_path):
     rows = predict()
     first, second = (
@@ -155,6 +156,7 @@ def test_tokens_have_places_in_the_texts(predict, texts):
     assert [len(row["token_embeddings"]) for row in rows] == [10, 9, 5]
 
 
+@pytest.mark.slow(cost=0.1)
 def test_texts_with_classes_are_embedded(predict, tmp_path):
     """Labels do not matter to embeddings."""
     data_dir = bert_data.prepare_sst2(tmp_path)

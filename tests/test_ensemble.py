@@ -48,18 +48,21 @@ def mean(predict, uncertain_dir, other_dir):
     return (predict(uncertain_dir) + predict(other_dir)) / 2
 
 
+@pytest.mark.slow(cost=0.1)
 def test_the_predictions_are_the_mean(predict, both, mean, uncertain_dir):
     numerics.assert_close(predict(both), mean, **MLP)
     numerics.assert_close(predict(both, on_tpu=True), mean, **MLP)
     numerics.assert_far(predict(uncertain_dir), mean, **MLP)
 
 
+@pytest.mark.slow(cost=0.1)
 def test_members_use_their_moving_averages(predict, other_dir):
     average = "--params=ema_decay=0.9"
     alone, twice = (predict(c, average) for c in (other_dir, f"ensemble:{other_dir},{other_dir}"))
     numerics.assert_close(twice, alone, **MLP)
 
 
+@pytest.mark.slow(cost=0.1)
 def test_an_evaluation_has_its_own_results(
     run_in, uncertain_dir, other_dir, mean, raw_dataset, result
 ):

@@ -36,6 +36,7 @@ def trained(data_dir, tmp_path_factory):
     )
 
 
+@pytest.mark.slow(cost=0.1)
 def test_train_returns_the_metrics_of_its_last_evaluation(trained):
     assert trained.step == 4
     assert trained.checkpoint.endswith("model.ckpt-4")
@@ -43,11 +44,13 @@ def test_train_returns_the_metrics_of_its_last_evaluation(trained):
     assert trained.export == ""
 
 
+@pytest.mark.slow(cost=0.1)
 def test_evaluate_uses_the_flags_of_the_training(trained):
     found = em.evaluate(model_dir=trained.model_dir)
     assert found["test"]["average_loss"] == trained.metrics["test"]["average_loss"]
 
 
+@pytest.mark.slow(cost=0.1)
 def test_predictions_are_those_of_the_file_and_can_be_read_twice(trained):
     found = em.predict(model_dir=trained.model_dir)
     lines = [json.loads(line) for line in pathlib.Path(found.path).read_text().splitlines()]
@@ -77,6 +80,7 @@ def test_data_errors_have_one_line_in_a_notebook():
     assert em.DataError("no such column")._render_traceback_() == ["DataError: no such column"]
 
 
+@pytest.mark.slow(cost=0.1)
 def test_flags_that_differ_from_those_of_the_resumed_training_are_named(trained, tmp_path, capsys):
     model_dir = shutil.copytree(trained.model_dir, tmp_path / "model")
     flags = {"params": {"learning_rate": 0.5}, "train_steps": trained.step + 1}
@@ -85,6 +89,7 @@ def test_flags_that_differ_from_those_of_the_resumed_training_are_named(trained,
     assert f"{model_dir} was trained with other flags: now learning_rate=0.5 (before: " in out
 
 
+@pytest.mark.slow(cost=0.1)
 def test_a_finished_training_with_other_hyperparameters_is_an_error(trained):
     """Its results would be taken for those of the others."""
     with pytest.raises(
@@ -93,6 +98,7 @@ def test_a_finished_training_with_other_hyperparameters_is_an_error(trained):
         em.train(flagfile=f"{trained.model_dir}/flags.cfg", params={"learning_rate": 0.5})
 
 
+@pytest.mark.slow(cost=0.1)
 def test_the_best_checkpoint_is_returned(tmp_path):
     em.prepare_data(dataset="digits", data_dir=str(tmp_path / "data"))
     flags = {"train_steps": 4, "eval_every_steps": 2, "best_metric": "accuracy", "seed": 1}
@@ -104,6 +110,7 @@ def test_the_best_checkpoint_is_returned(tmp_path):
     assert best["step"] in (2, 4)
 
 
+@pytest.mark.slow(cost=0.1)
 def test_a_folder_is_no_flagfile(trained):
     with pytest.raises(UsageError, match="is a folder, not a flagfile: write model_dir="):
         em.evaluate(trained.model_dir)
@@ -123,6 +130,7 @@ def test_flags_take_lists_and_the_characters_that_words_name():
     ]
 
 
+@pytest.mark.slow(cost=0.1)
 def test_export_returns_its_path(trained, tmp_path):
     path = em.export(model_dir=trained.model_dir, export_dir=str(tmp_path), export_check=False)
     assert pathlib.Path(path).parent == tmp_path
@@ -135,6 +143,7 @@ def test_prepare_data_returns_the_data_set(tmp_path):
     assert data.num_classes == 10
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("is_parsed", [True, False])
 def test_no_flag_is_left(trained, is_parsed):
     flags.FLAGS.unparse_flags()

@@ -97,6 +97,7 @@ def test_emulated_cores_train_as_one_core(train, sst2, family, tmp_path):
     assert numerics.excess(*moved, **TRAINING) > numerics.FAR  # the negative control
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("family", [slow("albert"), "electra"])
 def test_a_release_is_fine_tuned_without_its_weights_of_pretraining(train, release, family):
     flags = [*flags_of(family), f"--warm_start_from={release(family)}", "--train_steps=1"]

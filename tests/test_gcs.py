@@ -93,6 +93,7 @@ def result(storage, step):
     return json.loads(storage.read(BUCKET, f"model/result_{step}.json"))
 
 
+@pytest.mark.slow(cost=0.1)
 def test_all_files_are_on_gs(trained, storage):
     names = storage.names(BUCKET)
     assert [name for name in names if name.startswith("data/train-00001-of-00002-")]

@@ -63,6 +63,7 @@ def trained(cpu, tmp_path_factory):
     return model_dir
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("other", ["emulated TPU", "micro-batches"])
 def test_three_steps_are_those_of_run_cpu(other, trained, cpu, tpu, tmp_path, variables):
     if other == "emulated TPU":
@@ -186,6 +187,7 @@ def test_mirrored_replicas_train_alike(trained, cpu, tmp_path, variables):
     numerics.assert_all_close(variables(tmp_path), variables(trained), terms=14 * 15, depth=3 * 3)
 
 
+@pytest.mark.slow(cost=0.1)
 def test_the_export_serves_what_run_cpu_predicts(cpu, trained, tmp_path, caplog):
     export = tmp_path / "export"
     cpu(trained, "--mode=export", f"--export_dir={export}")
@@ -219,6 +221,7 @@ def test_an_ensemble_with_test_time_augmentation(cpu, tpu, trained, tmp_path):
         numerics.assert_close(found, one, terms=9, depth=8, magnitude=1)
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("ending", [".keras", ".h5", ".weights.h5"])
 def test_weights_return_from_keras(ending, trained, tmp_path, variables, capsys):
     file = f"{tmp_path}/network{ending}"
@@ -233,6 +236,7 @@ def test_weights_return_from_keras(ending, trained, tmp_path, variables, capsys)
     assert (found["conv2d/kernel"] == 7).all()
 
 
+@pytest.mark.slow(cost=0.1)
 def test_a_warm_start_restores_them(cpu, tmp_path, capsys):
     with traced.tensorflow_2():
         tf.keras.backend.reset_uids()
@@ -244,6 +248,7 @@ def test_a_warm_start_restores_them(cpu, tmp_path, capsys):
     assert "warm start: restored 2 variables" in capsys.readouterr().out
 
 
+@pytest.mark.slow(cost=0.1)
 def test_to_keras_writes_the_moving_average(flags, tmp_path, variables):
     _runner(run_cpu, *flags)(tmp_path / "run", *STEPS, "--params=ema_decay=0.5")
     tool.to_keras(str(tmp_path / "run"), f"{tmp_path}/whole.h5")

@@ -90,6 +90,7 @@ def pipeline(characters_dir):
     return data.kind.pipeline(data, PipelineOptions())
 
 
+@pytest.mark.slow(cost=0.1)
 def test_the_metrics_are_those_of_the_text(model_dir, result, pipeline):
     found, split = result(model_dir, STEPS)["eval"], pipeline.data.kind.splits["validation"]
     total = math.log(found["perplexity"]) * split.num_tokens
@@ -110,6 +111,7 @@ def predict(run_gpt, model_dir, folder, prompts, *more):
     return read_lines(folder / "out.jsonl")
 
 
+@pytest.mark.slow(cost=0.1)
 def test_prompts_are_continued_in_their_order_at_any_batch_size(run_gpt, model_dir, tmp_path):
     prompts = ["1 and", "are", "3 and 4 are", "<|endoftext|>"]
     lines = predict(run_gpt, model_dir, tmp_path, prompts)
@@ -122,6 +124,7 @@ def test_prompts_are_continued_in_their_order_at_any_batch_size(run_gpt, model_d
     assert [line["text"] for line in other] != [line["text"] for line in lines]
 
 
+@pytest.mark.slow(cost=0.1)
 def test_the_export_generates_and_scores(run_gpt, model_dir, pipeline, session):
     (path,) = (model_dir / "export").iterdir()
     model = tf.compat.v1.saved_model.load(session, ["serve"], str(path))
@@ -150,6 +153,7 @@ def test_the_export_generates_and_scores(run_gpt, model_dir, pipeline, session):
     assert any(name.startswith("tokenizer-") for name in map(str, _names(path / "assets")))
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.usefixtures("eager")
 def test_the_page_makes_text_of_an_export(model_dir, capsys):
     (path,) = (model_dir / "export").iterdir()
@@ -165,6 +169,7 @@ def _names(folder):
     return [path.name for path in folder.iterdir()]
 
 
+@pytest.mark.slow(cost=0.1)
 def test_a_released_checkpoint_is_a_warm_start(run_gpt, model_dir, tmp_path, variables, capsys):
     start = [f"--warm_start_from={model_dir}", "--mode=train", "--train_steps=1"]
     run_gpt(tmp_path, *start, "--params=learning_rate=1e-9")
@@ -173,6 +178,7 @@ def test_a_released_checkpoint_is_a_warm_start(run_gpt, model_dir, tmp_path, var
     assert "restored" in capsys.readouterr().out
 
 
+@pytest.mark.slow(cost=0.1)
 def test_a_checkpoint_of_another_size_is_one_line(run_gpt, model_dir, tmp_path):
     start = [f"--warm_start_from={model_dir}", "--mode=train", "--train_steps=1"]
     with pytest.raises(Exception, match="has num_layers=2, but this model has num_layers=3"):

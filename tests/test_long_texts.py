@@ -90,6 +90,7 @@ def lines(run, trained):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.slow(cost=0.1)
 def test_no_token_is_lost(source):
     raw = convert.read(options(source))
     described = raw.kind.splits["train"]
@@ -99,12 +100,14 @@ def test_no_token_is_lost(source):
     assert last == 23
 
 
+@pytest.mark.slow(cost=0.1)
 def test_windows_need_one_label_per_text(source):
     message = "--truncate=windows is not valid for --task=multilabel"
     with pytest.raises(DataError, match=message):
         convert.read(options(source, task="multilabel", label_separator="|"))
 
 
+@pytest.mark.slow(cost=0.1)
 def test_each_window_of_a_pair_has_the_first_text(source):
     pairs = options(source, text_columns=("label", "text"), max_length=12)
     train = convert.read(pairs).splits["train"]
@@ -113,6 +116,7 @@ def test_each_window_of_a_pair_has_the_first_text(source):
     assert (train.lengths[:, 0] == 1).all()
 
 
+@pytest.mark.slow(cost=0.1)
 def test_a_prediction_per_document(lines, trained, result):
     labels = [label for _, label in texts(17, 3)]
     assert len(lines) == 17
@@ -150,6 +154,7 @@ def test_the_export_takes_texts_of_any_length(run, trained, lines, tmp_path):
     assert found["classes"].tolist() == [line["classes"] for line in lines]
 
 
+@pytest.mark.slow(cost=0.1)
 def test_scores_have_no_votes(exit_status, flags, tmp_path, capsys):
     arguments = ["--mode=eval", f"--model_dir={tmp_path}/model", "--dataset=synthetic"]
     arguments += ["--synthetic_task=regression", "--synthetic_text=8x31", "--join_windows=vote"]

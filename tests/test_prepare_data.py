@@ -141,6 +141,7 @@ def test_a_wrong_flag_is_one_line_and_status_2(arguments, message, capsys):
     assert message in line
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("function", ["inspection.inspect", "anomalies.find"])
 def test_a_data_set_that_is_replaced_while_it_is_inspected(
     prepare, own_data_dir, monkeypatch, function
@@ -231,6 +232,7 @@ def test_a_data_dir_that_cannot_be_written(prepare):
         prepare("--dataset=digits", "--data_dir=/dev/null/d")
 
 
+@pytest.mark.slow(cost=0.1)
 def test_inspect_reads_every_record_and_draws_a_contact_sheet(prepare, own_data_dir, capsys):
     prepare("--mode=inspect", f"--data_dir={own_data_dir}")
     out = capsys.readouterr().out.splitlines()
@@ -245,6 +247,7 @@ def test_inspect_reads_every_record_and_draws_a_contact_sheet(prepare, own_data_
     assert os.path.getsize(f"{own_data_dir}/contact_sheet.png") > 1000
 
 
+@pytest.mark.slow(cost=0.1)
 def test_inspect_of_a_broken_data_set_ends_with_status_1(prepare, own_data_dir, capsys):
     name = "test-00001-of-00003-d9160a07.tfrecord"
     with open(os.path.join(own_data_dir, name), "r+b") as file:

@@ -60,6 +60,7 @@ def read(*parts):
         return json.load(file)
 
 
+@pytest.mark.slow(cost=0.1)
 def test_eval_scores_every_question(model_dir, result):
     evaluated = result(model_dir, 80)["eval"]
     assert set(read(model_dir, "eval", "predictions.json")) == {
@@ -79,6 +80,7 @@ def test_the_first_windows_score_the_first_questions(run_with, squad_flags, mode
     assert (found["examples"], found["exact"]) == (2, 100)  # it knows the answers by heart
 
 
+@pytest.mark.slow(cost=0.1)
 def test_predict_writes_the_files_of_run_squad(run_with, squad_flags, model_dir, tmp_path):
     folder = str(tmp_path / "answers")
     flags = [f"--model_dir={model_dir}", f"--predict_output={folder}", *squad_flags]
@@ -95,6 +97,7 @@ def test_predict_writes_the_files_of_run_squad(run_with, squad_flags, model_dir,
     assert read(folder, "null_odds.json") == pytest.approx(null_odds, rel=1e-3, abs=1e-3)
 
 
+@pytest.mark.slow(cost=0.1)
 def test_predict_output_is_a_folder(run_with, squad_flags, model_dir, tmp_path):
     path = tmp_path / "file.json"
     path.touch()

@@ -56,6 +56,7 @@ def trained(run, serve_in_this_process, tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow(cost=0.1)
 def test_an_evaluation_has_the_ranking_metrics(trained):
     found = json.loads((trained / "result_20.json").read_text())["eval"]
     for name in ("hr_at_10", "ndcg_at_10", "mrr", "auc", "log_loss"):
@@ -63,6 +64,7 @@ def test_an_evaluation_has_the_ranking_metrics(trained):
     assert found["examples"] == 40
 
 
+@pytest.mark.slow(cost=0.1)
 def test_one_pass_evaluates_and_predicts(trained, run, monkeypatch):
     def evaluate():
         run(trained, "--mode=eval", "--eval_batch_size=7")  # the last batch has 5 of 40 rows
@@ -77,12 +79,14 @@ def test_one_pass_evaluates_and_predicts(trained, run, monkeypatch):
     assert one_pass["log_loss"] == pytest.approx(two_passes["log_loss"], rel=1e-4)
 
 
+@pytest.mark.slow(cost=0.1)
 def test_predictions_without_examples_are_an_error(trained, run, monkeypatch):
     monkeypatch.setattr(RatingsPipeline, "host_examples", lambda *_: iter(()))
     with pytest.raises(DataError, match="does not match the examples of split 'validation'"):
         run(trained, "--mode=eval")
 
 
+@pytest.mark.slow(cost=0.1)
 def test_the_export_scores_ids_and_ranks_all_items(trained, data, eager):
     (version,) = (trained / "export").iterdir()
     signatures = tf.saved_model.load(str(version)).signatures
@@ -153,6 +157,7 @@ def test_neumf_learns_which_half_of_the_items_a_user_likes(tmp_path):
     assert json.loads(name.read_text())["eval"]["auc"] > 0.7
 
 
+@pytest.mark.slow(cost=0.1)
 def test_a_data_set_of_ratings_takes_no_images(run, tmp_path):
     with pytest.raises(UsageError, match="--augment needs images, but ratings has ratings"):
         run(tmp_path, "--mode=train", "--train_steps=1", "--augment=flip")

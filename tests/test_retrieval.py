@@ -72,6 +72,7 @@ def cores(topology, *more):
 TABLES = "--params=tpu_embedding_rows=1,lazy_embeddings=true"
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     "flags",
     [
@@ -101,6 +102,7 @@ def test_negatives_of_a_core_alone_differ(excess, monkeypatch):
     assert excess(*cores("1x2")) > 20
 
 
+@pytest.mark.slow(cost=0.1)
 def test_an_evaluation_ranks_against_99_or_all_items(run, trained, data, tmp_path):
     results = {}
     for rank_all in ("false", "true"):

@@ -56,10 +56,12 @@ def nine_steps_dir(run_in, tmp_path_factory):
     return path
 
 
+@pytest.mark.slow(cost=0.1)
 def test_train_ends_at_train_steps(nine_steps_dir, variables):
     assert variables(nine_steps_dir)["global_step"] == 9
 
 
+@pytest.mark.slow(cost=0.1)
 def test_train_epochs_rounds_up_to_whole_batches(run, variables):
     model_dir = run("--mode=train", "--train_epochs=2")  # 2 x 97 examples in batches of 13
     assert variables(model_dir)["global_step"] == 15
@@ -71,6 +73,7 @@ def test_the_last_of_train_steps_and_train_epochs_wins(run, variables):
     assert variables(model_dir)["global_step"] == 3
 
 
+@pytest.mark.slow(cost=0.1)
 def test_train_and_eval_evaluates_every_checkpoint(run, result):
     model_dir = run("--mode=train_and_eval", "--train_steps=50", "--save_checkpoints_steps=30")
     accuracies = [result(model_dir, step)["eval"]["accuracy"] for step in (30, 50)]
@@ -78,6 +81,7 @@ def test_train_and_eval_evaluates_every_checkpoint(run, result):
     assert not os.path.exists(os.path.join(model_dir, "result_0.json"))
 
 
+@pytest.mark.slow(cost=0.1)
 def test_train_records_throughput_and_flags(nine_steps_dir, result):
     record = result(nine_steps_dir, 9)["train"]
     assert record["examples_per_second"] > 0
@@ -88,6 +92,7 @@ def test_train_records_throughput_and_flags(nine_steps_dir, result):
     assert "# seed of the order" not in flags  # it has --seed
 
 
+@pytest.mark.slow(cost=0.1)
 def test_a_resumed_run_keeps_the_order_of_the_examples(run_with, tiny_flags, tmp_path):
     def seed(steps):
         given = [flag for flag in tiny_flags if not flag.startswith("--seed")]
@@ -182,6 +187,7 @@ def test_eval_metrics_match_the_predictions(run_in, uncertain_dir, raw_dataset, 
     assert numerics.excess(with_padding, {"loss": metrics["average_loss"]}, **MLP) > 10
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("mode", ["eval", "predict"])
 def test_long_passes_print_progress(run_in, trained_dir, monkeypatch, capsys, mode):
     monkeypatch.setattr(progress_line, "_SECONDS_IN_A_LOG", 0.0)
@@ -217,6 +223,7 @@ def steps_with(section, model_dir):
     return sorted(one["step"] for one in found if section in one)
 
 
+@pytest.mark.slow(cost=0.1)
 def test_evaluations_apart_from_checkpoints(run, variables):
     arguments = ["--save_checkpoints_steps=3", "--keep_checkpoint_max=0", "--eval_every_steps=4"]
     run("--train_steps=6", "--mode=train", *arguments)
@@ -239,6 +246,7 @@ def test_the_last_checkpoint_is_evaluated_whatever_minutes_have_passed(run):
     assert os.path.exists(os.path.join(model_dir, "eval_schedule.json"))
 
 
+@pytest.mark.slow(cost=0.1)
 def test_each_split_of_eval_splits_is_evaluated(run, result, capsys):
     steps = ("--train_steps=6", "--save_checkpoints_steps=3", "--best_metric=average_loss")
     model_dir = run("--eval_splits=test,train", *steps)
@@ -254,6 +262,7 @@ def test_each_split_of_eval_splits_is_evaluated(run, result, capsys):
     assert "eval of step" not in capsys.readouterr().out
 
 
+@pytest.mark.slow(cost=0.1)
 def test_a_quick_look_is_marked_and_kept_apart(run_in, trained_dir, result, capsys):
     run_in(trained_dir, "--mode=eval")
     own = result(trained_dir, 40)["eval"]
@@ -312,6 +321,7 @@ def test_predictions_contain_image_file_names(run, prepare, tmp_path):
         assert columns["name"].tolist() == [row["name"] for row in rows]
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("stored", [(), slow(("--image_size=6x9",))])
 def test_predict_reads_image_files_from_input(run, prepare, tmp_path, capsys, stored):
     folder = tmp_path / "photos"
@@ -356,6 +366,7 @@ def test_predict_writes_into_model_dir_by_default(run_in, trained_dir):
     assert len(predictions(os.path.join(trained_dir, "predictions_test_40.jsonl"))) == 41
 
 
+@pytest.mark.slow(cost=0.1)
 def test_the_best_checkpoint_is_kept_and_can_be_used(run, result):
     model_dir = run(
         "--mode=train_and_eval",
@@ -452,6 +463,7 @@ def test_flags_cfg_of_a_training_works_in_other_modes(run, own_data_dir, result)
     assert result(model_dir, 7)["eval"]["examples"] == 41
 
 
+@pytest.mark.slow(cost=0.1)
 def test_keep_checkpoint_max(nine_steps_dir):
     kept = [name for name in os.listdir(nine_steps_dir) if name.endswith(".index")]
     assert sorted(kept) == ["model.ckpt-8.index", "model.ckpt-9.index"]
@@ -515,6 +527,7 @@ def test_a_model_given_by_module_and_attribute(run, tmp_path, monkeypatch, resul
     assert result(model_dir, 30)["eval"]["accuracy"] > 0.9
 
 
+@pytest.mark.slow(cost=0.1)
 def test_a_model_without_a_precision_param_uses_float32(run, tmp_path, monkeypatch, result):
     (tmp_path / "plain_model.py").write_text(
         "import dataclasses\n"
@@ -535,6 +548,7 @@ def test_a_model_without_a_precision_param_uses_float32(run, tmp_path, monkeypat
     assert result(model_dir, 3)["eval"]["examples"] == 41
 
 
+@pytest.mark.slow(cost=0.1)
 def test_another_optimizer_cannot_resume(run_in, nine_steps_dir, tmp_path):
     model_dir = shutil.copytree(nine_steps_dir, tmp_path / "model")
     with pytest.raises(ValueError, match=r"dense_0/bias/Momentum \[512\] is missing from"):
@@ -596,6 +610,7 @@ def test_export_contains_class_names_and_a_sample(export_path, raw_dataset):
     np.testing.assert_array_equal(sample, raw_dataset.splits["test"].images[:3])
 
 
+@pytest.mark.slow(cost=0.1)
 def test_a_failed_export_leaves_no_files(run_in, trained_dir, tmp_path):
     os.makedirs(tmp_path / "export")
     with pytest.raises(ValueError, match="does not match this model"):
@@ -623,6 +638,7 @@ def test_eval_prints_metrics_per_class(run_in, trained_dir, capsys):
     assert pathlib.Path(trained_dir, "eval", "confusion_matrix_40.png").exists()
 
 
+@pytest.mark.slow(cost=0.1)
 def test_summaries_for_tensorboard(run):
     model_dir = run("--train_steps=20", "--summary_steps=10")
     assert tags(model_dir) >= {
@@ -692,6 +708,7 @@ def test_profile_warns_if_training_is_too_short(run, capsys):
     assert "--profile: training ended before step 10" in capsys.readouterr().out
 
 
+@pytest.mark.slow(cost=0.1)
 def test_a_data_set_replaced_during_training_is_an_error(
     monkeypatch, raw_dataset, own_data_dir, tiny_flags, tmp_path, exit_status, capsys
 ):

@@ -70,6 +70,7 @@ def test_eval_matches_run_cpu(run_in, run_tpu_in, uncertain_dir, result, name, b
     numerics.assert_close(tpu["average_loss"], cpu["average_loss"], **MLP)
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("wrapper", ["run_in", "run_tpu_in"])
 def test_an_evaluation_tells_that_all_predictions_are_one_class(request, wrapper, tmp_path, capsys):
     run = request.getfixturevalue(wrapper)
@@ -133,6 +134,7 @@ def test_export_to_tpu_adds_a_tpu_graph(run_tpu_in, trained_dir, tmp_path):
     assert set(signature.outputs) == {"classes", "probabilities"}
 
 
+@pytest.mark.slow(cost=0.1)
 def test_train_and_eval_evaluates_every_checkpoint(run_tpu, run_in, result):
     model_dir = run_tpu(
         "--mode=train_and_eval",
@@ -267,6 +269,7 @@ def test_at_train_steps_nothing_is_trained(run_tpu_in, trained_dir, capsys, mode
     assert "already at step 40" in capsys.readouterr().out
 
 
+@pytest.mark.slow(cost=0.1)
 def test_summaries_at_multiples_of_summary_steps(run_tpu):
     model_dir = run_tpu(
         "--mode=train", "--train_steps=20", "--save_checkpoints_steps=10", "--summary_steps=5"
@@ -381,6 +384,7 @@ def test_image_files_cannot_be_read_for_a_remote_tpu(
         run_tpu_in(trained_dir, "--mode=predict", f"--input={tmp_path}/a.png")
 
 
+@pytest.mark.slow(cost=0.1)
 def test_a_pod_exports_only_without_the_export_check(run_tpu_in, trained_dir, tmp_path):
     export = ["--mode=export", f"--export_dir={tmp_path}/export", "--predict_batch_size=16"]
     export.append("--tpu_topology=2x2")

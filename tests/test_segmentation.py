@@ -122,6 +122,7 @@ def evaluate(run, flags_for, model_dir, *more):
         return metrics, labels, arrays["classes"]
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("batch_size", [7, slow(1), slow(32)])
 def test_metrics_are_those_of_scikit_learn(run_with, flags_for, trained_dir, batch_size):
     """41 examples: the last batch is padded."""
@@ -148,6 +149,7 @@ def test_cores_evaluate_like_a_cpu(run_with, run_tpu_with, flags_for, trained_di
     assert found["mean_iou"] == expected["mean_iou"]
 
 
+@pytest.mark.slow(cost=0.1)
 def test_an_evaluation_writes_its_reports(run_with, flags_for, trained_dir, capsys):
     run_with(*flags_for(UNET, "--mode=eval", f"--model_dir={trained_dir}"))
     printed = capsys.readouterr().out

@@ -105,6 +105,7 @@ def test_keywords_are_learned(trained):
     assert found["accuracy"] >= 0.75
 
 
+@pytest.mark.slow(cost=0.1)
 def test_an_evaluation_has_the_error_rates(trained):
     found = json.loads((trained("texts") / "result_30.json").read_text())["eval"]
     assert found["examples"] == 9
@@ -188,6 +189,7 @@ def test_runtimes_answer_like_predict(exports, runtime, name):
             np.testing.assert_array_equal(answer[key], value, err_msg=key)
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("name", [slow("keywords"), "texts"])
 def test_a_folder_of_wav_files_is_predicted(exports, texts, runs, trained, name, tmp_path, capsys):
     expected = exports(name).predictions
@@ -282,6 +284,7 @@ def test_a_loss_normalized_per_core_differs(excess, monkeypatch):
     assert excess("texts") > 20
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     "flags",
     [

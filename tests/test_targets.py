@@ -73,6 +73,7 @@ def predict(target, model_dir, folder):
     return dict(np.load(path))
 
 
+@pytest.mark.slow(cost=0.1)
 def test_several_labels(trained, tmp_path, result):
     found = result(trained["multilabel"], 100)["eval"]
     predicted = predict("multilabel", trained["multilabel"], tmp_path)
@@ -91,6 +92,7 @@ def test_several_labels(trained, tmp_path, result):
     assert found["classes"].keys() == {"0", "1", "2"}
 
 
+@pytest.mark.slow(cost=0.1)
 def test_numbers(trained, tmp_path, result):
     found = result(trained["regression"], 100)["eval"]
     predicted = predict("regression", trained["regression"], tmp_path)["numbers"]
@@ -101,12 +103,14 @@ def test_numbers(trained, tmp_path, result):
     assert found["r2"] > 0.8
 
 
+@pytest.mark.slow(cost=0.1)
 def test_a_checkpoint_predicts_the_same_numbers_with_another_data_set(trained, tmp_path):
     expected = predict("regression", trained["regression"], tmp_path)["numbers"]
     found = predict("unscaled_numbers", trained["regression"], tmp_path)["numbers"]
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.slow(cost=0.1)
 def test_a_model_of_keras_gives_the_same_numbers(tmp_path):
     network = "--model=keras:tests.test_keras_runs:without_batch_norm"
     more = [network, "--params=optimizer=sgd,learning_rate=0.01", *flags("regression")[2:]]
@@ -122,6 +126,7 @@ def test_a_model_of_keras_gives_the_same_numbers(tmp_path):
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("target", [slow("multilabel"), "regression"])
 def test_emulated_cores_train_and_evaluate_as_a_cpu(target, trained, tmp_path, result):
     more = ["--mode=train_and_eval", "--train_steps=2", f"--warm_start_from={trained[target]}"]

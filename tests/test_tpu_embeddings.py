@@ -83,6 +83,7 @@ def excess(tpu, trained, variables, tmp_path):
     return measure
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     ("optimizer", "topology"),
     [
@@ -107,6 +108,7 @@ def test_small_tables_are_variables_of_the_core(excess, rows):
     assert excess("adagrad", f"--params=tpu_embedding_rows={rows}", "--tpu_topology=1x2") < 1
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("optimizer", ["adagrad", slow("sgd"), slow("adam"), slow("mixed")])
 @pytest.mark.parametrize("first", ["cpu", slow("tpu")])
 def test_either_program_resumes_from_checkpoints_of_the_other(
@@ -120,6 +122,7 @@ def test_either_program_resumes_from_checkpoints_of_the_other(
     assert numerics.excess(variables(tmp_path), variables(end), **ARITHMETIC) < 1
 
 
+@pytest.mark.slow(cost=0.1)
 def test_the_host_evaluates_and_predicts(cpu, tpu, trained, tmp_path):
     folders = tmp_path / "cpu", tmp_path / "tpu"
     for folder, run in zip(folders, (cpu, tpu)):
@@ -167,6 +170,7 @@ def test_training_evaluates_checkpoints_on_the_host(tpu, tmp_path, capsys):
 FAR = 20
 
 
+@pytest.mark.slow(cost=0.1)
 def test_another_combiner_differs(excess):
     assert excess("adagrad", "--params=combiner=sum") > FAR
 
@@ -206,6 +210,7 @@ def test_hosts_that_read_the_same_examples_differ(excess, monkeypatch):
     assert excess("adagrad") > FAR
 
 
+@pytest.mark.slow(cost=0.1)
 def test_a_checkpoint_without_the_slots_of_a_table_is_an_error(tpu, trained, tmp_path):
     shutil.copytree(trained("adagrad")[1], tmp_path / "model")
     params = f"--params={OPTIMIZERS['adagrad']},item_optimizer=adam"

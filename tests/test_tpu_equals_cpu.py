@@ -133,6 +133,7 @@ def test_three_steps_of_an_efficientnet(excess):
     assert excess("efficientnet", "1x8", steps=3) < 2 * (2 + 7 * 5)
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     "params",
     [

@@ -34,6 +34,7 @@ def train(request, run_in, run_tpu_in, pretrained_dir, variables, tmp_path_facto
     return run_with
 
 
+@pytest.mark.slow(cost=0.1)
 def test_frozen_variables_do_not_change(train, pretrained_dir, variables):
     before, after = variables(pretrained_dir), train(FROZEN)
     frozen = [name for name in before if not name.startswith(("logits", "stage_4", "global_step"))]
@@ -43,12 +44,14 @@ def test_frozen_variables_do_not_change(train, pretrained_dir, variables):
         np.testing.assert_array_equal(after[name], before[name], err_msg=name)
 
 
+@pytest.mark.slow(cost=0.1)
 def test_trained_variables_and_their_moving_statistics_change(train, pretrained_dir, variables):
     before, after = variables(pretrained_dir), train(FROZEN)
     for name in ("stage_4/block_1/conv_1/kernel", "stage_4/block_1/batch_norm_1/moving_mean"):
         assert not np.array_equal(after[name], before[name]), name
 
 
+@pytest.mark.slow(cost=0.1)
 def test_only_trained_variables_have_optimizer_slots(train):
     slots = {name.rpartition("/")[0] for name in train(FROZEN) if name.endswith("/Momentum")}
     assert slots

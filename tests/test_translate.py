@@ -29,6 +29,7 @@ def translator(run_text_in, tmp_path_factory):
     return path
 
 
+@pytest.mark.slow(cost=0.1)
 def test_eval_reports_bleu_and_token_metrics(translator, result):
     evaluated = result(translator, 120)["eval"]
     assert evaluated["examples"] == 13
@@ -37,10 +38,12 @@ def test_eval_reports_bleu_and_token_metrics(translator, result):
     assert 0 <= evaluated["bleu"] <= 100
 
 
+@pytest.mark.slow(cost=0.1)
 def test_perplexity_is_far_below_the_size_of_the_vocabulary(translator, result):
     assert result(translator, 120)["eval"]["perplexity"] < 384 / 10
 
 
+@pytest.mark.slow(cost=0.1)
 def test_best_metric_can_be_bleu(translator):
     with open(os.path.join(translator, "best", "best.json")) as file:
         assert json.load(file)["metric"] == "bleu"
@@ -55,6 +58,7 @@ def translated(run_text_in, translator, pair_files):
         return file.read().splitlines()
 
 
+@pytest.mark.slow(cost=0.1)
 def test_a_file_is_translated_line_by_line(
     run_text_in, translator, translated, pairs_dir, pair_files, tmp_path
 ):
@@ -67,6 +71,7 @@ def test_a_file_is_translated_line_by_line(
     assert (tmp_path / "out.txt").read_text().splitlines()[::-1] == translated
 
 
+@pytest.mark.slow(cost=0.1)
 def test_bleu_matches_sacrebleu_on_the_translated_file(
     run_text_in, translator, translated, pair_files, result
 ):
@@ -101,6 +106,7 @@ def export_path(run_text_in, translator, tmp_path_factory):
     return str(path)
 
 
+@pytest.mark.slow(cost=0.1)
 def test_exported_outputs_match_predict(export_path, translated, pairs_dir, session):
     pipeline = TextPipeline(dataset_info.load(pairs_dir, "pairs"))
     rows = pipeline.stored_rows("test")["source"]
@@ -117,6 +123,7 @@ def test_exported_outputs_match_predict(export_path, translated, pairs_dir, sess
     np.testing.assert_array_equal(samples, rows[:3])
 
 
+@pytest.mark.slow(cost=0.1)
 def test_export_text_maps_text_to_text(export_path, translated, pair_files):
     pytest.importorskip("tensorflow_text", reason="needs the extra text_ops")
     lines = (pair_files / "test.en").read_text().splitlines()

@@ -29,6 +29,7 @@ def flipped(predict):
     return predict(FLIP)
 
 
+@pytest.mark.slow(cost=0.1)
 def test_cores_predict_what_a_cpu_predicts(predict, flipped):
     numerics.assert_close(predict(FLIP, on_tpu=True), flipped, **MLP)
     numerics.assert_far(predict(), flipped, **MLP)

@@ -32,6 +32,7 @@ def gradients(monkeypatch):
     return found
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     "params",
     ["optimizer=momentum", slow("optimizer=adam"), slow("optimizer=momentum,clip_norm=1")],
@@ -67,6 +68,7 @@ def test_sparse_updates_of_a_cpu_equal_dense_updates_of_a_tpu(
     assert numerics.excess({**cpu, "items": start["items"]}, cpu, **ARITHMETIC) > 10
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("wrapper", ["run_case", slow("run_case_on_tpu")])
 def test_the_best_checkpoint_has_the_lowest_metric(request, tmp_path, wrapper):
     run = request.getfixturevalue(wrapper)

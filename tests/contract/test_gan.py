@@ -7,6 +7,7 @@ import pytest
 CASE, STEPS = "gan", 40
 
 
+@pytest.mark.slow(cost=0.1)
 def test_each_network_has_its_own_optimizer(trained, variables):
     slots = {"discriminator": ["Momentum"], "generator": ["Adam", "Adam_1"]}
     parameters = [

@@ -89,6 +89,7 @@ def test_losses_that_are_not_one_number_per_example_are_an_error(values, weights
         loss_reduction.denominators({"token": term}, {})
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("batch_size", [13, slow(1), slow(41)])
 def test_losses_and_metrics_are_those_of_the_whole_split(evaluate, predict, batch_size):
     metrics, predicted = evaluate(CASE, f"--eval_batch_size={batch_size}"), predict(CASE)

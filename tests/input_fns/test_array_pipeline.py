@@ -126,6 +126,7 @@ def without_params(data_dir, number=3):
 """
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     ("function", "seen"), [("with_params", ("d", [4], 0.25)), ("without_params", ("d", 3))]
 )

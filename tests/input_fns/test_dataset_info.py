@@ -101,6 +101,7 @@ def test_a_dataset_json_that_attacks_its_reader(tmp_path, content, problem):
     assert problem in str(error.value)
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     ("place", "value", "problem"),
     [

@@ -37,6 +37,7 @@ TARGETS = ["several_labels", "numbers"]
 ALL = [*ONE, slow("keras_swish"), slow("EfficientNetB0"), *map(slow, TARGETS)]
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("exported", ALL, indirect=True)
 def test_all_signatures_match_predict(exported, c_api, assert_predicted, arithmetic):
     runtime = c_api(exported)
@@ -87,6 +88,7 @@ def test_image_files_of_any_size(cnn, in_process, kind):
     assert answer["probabilities"].shape == (3, 10)
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("exported", ONE, indirect=True)
 def test_a_batch_of_one(exported, raw, in_process, assert_predicted):
     one = {name: array[:1] for name, array in raw(exported).items()}

@@ -36,6 +36,7 @@ def get_inputs(log):
     return {name: tf.make_ndarray(tensor) for name, tensor in request.inputs.items()}
 
 
+@pytest.mark.slow(cost=0.1)
 def test_every_signature_has_a_request(exported):
     names = [get_request(log).model_spec.signature_name for log in logs(exported)]
     expected = {*exported.requests} | (

@@ -74,6 +74,7 @@ def test_names_in_transformers():
     assert name == "encoder.layer.11.attention.self.key.bias"
 
 
+@pytest.mark.slow(cost=0.1)
 @needs_safetensors
 @pytest.mark.parametrize("family", ["albert", "electra"])
 def test_there_and_back(tmp_path, release, family):
@@ -87,6 +88,7 @@ def test_there_and_back(tmp_path, release, family):
     assert_equal(again, FORMATS[family], variables)
 
 
+@pytest.mark.slow(cost=0.1)
 def test_a_training_checkpoint_of_electra_becomes_a_release(tmp_path, release, capsys):
     slots = {"electra/embeddings/LayerNorm/beta/adam_m": np.ones(10, "f4")}
     others = {"generator/x": np.ones(2, "f4"), **slots}
@@ -98,6 +100,7 @@ def test_a_training_checkpoint_of_electra_becomes_a_release(tmp_path, release, c
     assert "--params=family=electra,embedding_size=10,num_layers=3" in capsys.readouterr().out
 
 
+@pytest.mark.slow(cost=0.1)
 def test_a_release_of_electra_has_no_configuration():
     _, values = encoder_data.run(
         lambda: encoder_data.encode(encoder_data.params("electra", hidden_size=128, num_heads=2))
@@ -108,6 +111,7 @@ def test_a_release_of_electra_has_no_configuration():
     assert (found["embedding_size"], found["vocab_size"], found["max_positions"]) == (10, 101, 40)
 
 
+@pytest.mark.slow(cost=0.1)
 @needs_safetensors
 def test_the_head_of_classes_of_electra_is_left_out(tmp_path, release, capsys):
     head = {"output_weights": np.ones([2, 24], "f4"), "output_bias": np.ones(2, "f4")}

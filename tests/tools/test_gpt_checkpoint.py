@@ -71,6 +71,7 @@ def change_config(folder, **changes):
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

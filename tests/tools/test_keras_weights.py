@@ -56,6 +56,7 @@ def test_layouts_of_weights_models_and_nested_models(tmp_path, nested):
     assert variables["block_3/pointwise_norm/moving_mean"].tolist() == [3.0] * 32
 
 
+@pytest.mark.slow(cost=0.1)
 def test_main_writes_the_checkpoint_and_prints_flags(tmp_path, capsys):
     path, checkpoint = write_h5(tmp_path / "w.h5", mobilenet(top=5)), str(tmp_path / "new" / "w")
     keras_weights.main(path, checkpoint)
@@ -69,6 +70,7 @@ def test_main_writes_the_checkpoint_and_prints_flags(tmp_path, capsys):
     assert f"--warm_start_from={checkpoint}" in output
 
 
+@pytest.mark.slow(cost=0.1)
 def test_custom_layers_are_ignored_and_reported(tmp_path, capsys):
     arrays = {**mobilenet(), "dense_7/kernel": np.ones([256, 2])}
     keras_weights.main(write_h5(tmp_path / "w.h5", arrays), str(tmp_path / "w"))

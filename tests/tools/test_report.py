@@ -34,6 +34,7 @@ def reported(run_in, tmp_path_factory):
     return path
 
 
+@pytest.mark.slow(cost=0.1)
 def test_report_shows_the_run_without_external_resources(reported, tmp_path):
     report.main(str(reported), str(tmp_path / "page.html"))
     page = (tmp_path / "page.html").read_text()
@@ -57,6 +58,7 @@ def test_report_shows_the_run_without_external_resources(reported, tmp_path):
     assert page.count("<details open><summary>classes") == 1
 
 
+@pytest.mark.slow(cost=0.1)
 def test_report_shows_each_evaluation(reported, run_in, tmp_path):
     model_dir = shutil.copytree(reported, tmp_path / "model")
     run_in(model_dir, "--mode=eval", "--max_eval_examples=5")
@@ -66,6 +68,7 @@ def test_report_shows_each_evaluation(reported, run_in, tmp_path):
     assert "confusion matrix, rows are labels (eval_first_5)" in page
 
 
+@pytest.mark.slow(cost=0.1)
 def test_the_best_evaluation_is_beside_the_last_one(run_in, tmp_path):
     flags = ("--train_steps=20", "--save_checkpoints_steps=10", "--best_metric=average_loss:max")
     run_in(tmp_path, *flags, "--eval_every_steps=10")
@@ -75,6 +78,7 @@ def test_the_best_evaluation_is_beside_the_last_one(run_in, tmp_path):
     assert rows == [("eval (best average_loss)", "10"), ("eval", "20")]
 
 
+@pytest.mark.slow(cost=0.1)
 def test_predictions_whose_data_is_not_here_are_noted(reported, tmp_path):
     model_dir = shutil.copytree(reported, tmp_path / "model")
     (model_dir / "flags.cfg").write_text("--model=mlp\n--data_dir=data/elsewhere\n")
@@ -83,6 +87,7 @@ def test_predictions_whose_data_is_not_here_are_noted(reported, tmp_path):
     assert "the predictions: --data_dir=data/elsewhere has no data set, as seen from here" in page
 
 
+@pytest.mark.slow(cost=0.1)
 def test_report_of_training_only(run, tmp_path):
     model_dir = run("--mode=train", "--train_steps=10", "--summary_steps=5")
     report.main(model_dir)
@@ -98,6 +103,7 @@ def headings(model_dir):
 ALL = ["Curves", "Evaluation", "Predictions of step 20", "Speed", "Flags"]
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     ("name", "content", "missing"),
     [
@@ -118,6 +124,7 @@ def test_broken_file_is_listed_in_the_report(reported, tmp_path, name, content, 
     assert headings(model_dir) == [part for part in ALL if part not in missing] + ["Not shown"]
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("content", [slow(b"{}"), b'{"step": "x", "train": 3, "eval": []}'])
 def test_result_without_sections_is_ignored(reported, tmp_path, content):
     model_dir = shutil.copytree(reported, tmp_path / "a [b]* ?")
@@ -126,6 +133,7 @@ def test_result_without_sections_is_ignored(reported, tmp_path, content):
     assert headings(model_dir) == ["Curves", "Predictions of step 20", "Flags"]
 
 
+@pytest.mark.slow(cost=0.1)
 def test_records_before_a_truncated_one_are_drawn(reported, tmp_path):
     model_dir = shutil.copytree(reported, tmp_path / "a [b]* ?")
     (path,) = model_dir.glob("events.*")
@@ -175,6 +183,7 @@ def test_names_of_a_run_cannot_leave_the_page():
     assert "</script><b>" not in drawn
 
 
+@pytest.mark.slow(cost=0.1)
 def test_several_runs_are_compared(reported, tmp_path, monkeypatch):
     other = shutil.copytree(reported, tmp_path / "other")
     text = (other / "flags.cfg").read_text()

@@ -83,6 +83,7 @@ def drawn(folder, data_dir, split, rows):
     return page
 
 
+@pytest.mark.slow(cost=0.1)
 def test_wrong_texts_are_readable_and_come_first(tmp_path):
     (tmp_path / "data").mkdir()
     data_dir = bert_data.prepare_sst2(tmp_path / "data")

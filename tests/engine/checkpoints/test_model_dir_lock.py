@@ -60,6 +60,7 @@ def test_a_failed_start_releases_the_lock(status, tmp_path, held):
     locks.acquire(str(tmp_path / "model"), "model_dir", "test", TRAIN_LOCK).release()
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("mode", ["eval", "predict"])
 def test_reading_modes_need_no_lock(status, held, trained_dir, mode):
     lock = locks.acquire(trained_dir, "model_dir", "test", TRAIN_LOCK)

@@ -116,6 +116,7 @@ def test_every_kind_of_checkpoint_flag_is_checked(evaluate, changed, trained_dir
     assert "has other classes than" in output
 
 
+@pytest.mark.slow(cost=0.1)
 def test_a_training_on_other_classes_is_not_resumed(exit_status, tiny_flags, run, changed, capsys):
     folder = run("--mode=train", "--train_steps=5")
     flags = [f"--model_dir={folder}", "--mode=train", "--train_steps=10"]

@@ -100,6 +100,7 @@ def resize_disk(tmp_path):
     subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
+@pytest.mark.slow(cost=0.1)
 def test_training_resumes_after_a_full_disk(
     tiny_flags, exit_status, capsys, run_in, variables, resize_disk, tmp_path
 ):

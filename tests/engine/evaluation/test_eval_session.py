@@ -191,6 +191,7 @@ def predict_input_fn():
     return input_fn().map(lambda features, labels: features).unbatch().take(13).batch(5)
 
 
+@pytest.mark.slow(cost=0.1)
 def test_predictions_match_estimator_predict(regression):
     session = PredictSession(regression, predict_input_fn)
     for step in (1, 5, 2):

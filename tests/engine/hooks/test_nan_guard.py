@@ -49,6 +49,7 @@ def test_a_loss_that_is_not_finite_stops_training(value):
             session.run(count)
 
 
+@pytest.mark.slow(cost=0.1)
 def test_a_diverged_training_resumes_with_a_lower_learning_rate(
     run_in, trained_dir, tmp_path, variables
 ):

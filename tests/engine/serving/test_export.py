@@ -66,12 +66,14 @@ def test_a_second_export_is_a_newer_version(run_export, evaluated_export, tmp_pa
     assert int(versions[1]) > int(first)
 
 
+@pytest.mark.slow(cost=0.1)
 def test_a_version_is_above_all_existing_versions(run_export, tmp_path):
     (tmp_path / "99999999999").mkdir()
     (tmp_path / "failed-999999999999").mkdir()
     assert "100000000000" in run_export()
 
 
+@pytest.mark.slow(cost=0.1)
 def test_the_check_compares_all_signatures(checked_export):
     found = read_card(checked_export)["export_check"]
     assert found["examples"] == 13
@@ -102,6 +104,7 @@ def test_the_tolerance_is_relative_to_the_numbers_of_the_last_axis(predicted, gi
     assert bool(problems) != is_right
 
 
+@pytest.mark.slow(cost=0.1)
 def test_model_card(evaluated_export):
     card = read_card(evaluated_export)
     assert card["model"] == "mlp"
@@ -117,6 +120,7 @@ def test_model_card(evaluated_export):
     assert signature["outputs"]["top_class_names"] == {"dtype": "string", "shape": [None, 2]}
 
 
+@pytest.mark.slow(cost=0.1)
 def test_the_graph_has_no_optimizer_slots(evaluated_export):
     card = read_card(evaluated_export)
     weights = 35 * 512 + 512 + 512 * 3 + 3
@@ -157,6 +161,7 @@ def test_an_export_that_ignores_orientations_is_not_published(
         run_in(uncertain_dir, "--mode=export", f"--export_dir={tmp_path}", "--export_check")
 
 
+@pytest.mark.slow(cost=0.1)
 def test_modules_in_the_working_folder_are_not_imported(checked_export):
     (name,) = os.listdir(checked_export)
     assert name.isdigit()

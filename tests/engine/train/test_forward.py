@@ -76,6 +76,7 @@ def test_float32_graphs_have_no_bfloat16(graph, name):
     assert not bfloat16_ops(graph)
 
 
+@pytest.mark.slow(cost=0.1)
 @runs_bfloat16
 @pytest.mark.parametrize("name", MODELS)
 def test_bfloat16_matches_float32_within_rounding(name):

@@ -85,6 +85,7 @@ def assert_equal(ours, theirs):
         numerics.assert_close(a, b, **TRAINING)
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     ("params", "keras"),
     [
@@ -385,6 +386,7 @@ def train_embedding_on(devices, params):
         return session.run(variables["table"])
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     "changes",
     [
@@ -424,6 +426,7 @@ def test_update_ops_run_with_the_step(session, train):
 
 
 # Of those that scale an update by a norm of the layer, LAMB; of the others, Adam with weight decay.
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     "name", [name if name in ("adamw", "lamb") else slow(name) for name in OPTIMIZERS]
 )

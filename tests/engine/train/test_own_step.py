@@ -178,6 +178,7 @@ def terms(**variables):
     return build_terms
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("accumulate_steps", [1, 7])
 @pytest.mark.parametrize(
     ("variables", "gradients", "without"),

@@ -51,6 +51,7 @@ def variables_of(train):
     return {variable.op.name: variable for variable in trained}
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("accumulate_steps", [4, slow(2), slow(12)])
 @pytest.mark.parametrize(
     ("model", "overrides"),

@@ -46,6 +46,7 @@ def test_the_loss_ignores_the_action_that_was_not_taken(session):
     assert (gradient[rows, labels["action"]] != 0).all()
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=runs_bfloat16)])
 def test_policy_and_value_have_the_shapes_of_the_board(session, precision):
     params = {**POLICY_VALUE.default_params(), "filters": 3, "blocks": 2, "precision": precision}

@@ -139,6 +139,7 @@ class CrashError(Exception):
     """Ends the driver."""
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize(
     ("where", "name"),

@@ -89,6 +89,7 @@ def padded(texts, tmp_path_factory):
     return dataset_info.load(str(folder), "speech_manifest")
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("cache", ["memory", "none"])
 def test_padded_recordings_of_earlier_versions_are_the_same_examples(texts, padded, cache):
     assert texts.splits["train"].num_bytes < 0.7 * padded.splits["train"].num_bytes
@@ -141,6 +142,7 @@ def test_samples_are_fractions_of_32768(texts, session):
     np.testing.assert_array_equal(session.run(features["waveform"]), samples / 2**15)
 
 
+@pytest.mark.slow(cost=0.1)
 def test_training_is_a_function_of_the_seed_and_the_step(texts):
     pipeline = AudioPipeline(texts, augment.parse(AUGMENT))
     whole = batches(pipeline.train_input_fn("train", seed=3), 6)

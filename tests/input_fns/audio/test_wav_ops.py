@@ -38,6 +38,7 @@ def check(tmp_path, decode, content, size=101):
     np.testing.assert_array_equal(found, np.round(found))
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(("bits", "is_float"), FORMATS)
 @pytest.mark.parametrize("channels", [1, 2])
 @pytest.mark.parametrize("extensible", [False, True])

@@ -102,6 +102,7 @@ def test_features_labels_and_properties_are_stored(prepared):
     assert pipeline.properties == expected
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("batch_size", [4, 30])
 def test_evaluation_pads_nested_labels(prepared, session, batch_size):
     pipeline = record_pipeline.RecordPipeline(prepared)
@@ -148,6 +149,7 @@ def test_four_hosts_read_disjoint_examples_whose_union_is_the_split(prepared, se
     assert sorted(seen) == list(range(SIZE))
 
 
+@pytest.mark.slow(cost=0.1)
 def test_training_resumes_with_the_next_batch(prepared, session):
     def batches(start_step, count):
         pipeline = record_pipeline.RecordPipeline(prepared, "none")
@@ -187,6 +189,7 @@ def test_a_shard_that_is_broken_is_found(prepared, prepare, capsys):
     assert "corrupted record" in capsys.readouterr().out
 
 
+@pytest.mark.slow(cost=0.1)
 def test_image_files_are_decoded_one_by_one(prepare, tmp_path, session):
     def example(i):
         encoded = io.BytesIO()
@@ -334,6 +337,7 @@ MODEL = """
     """
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("wrapper", ["cpu", slow("tpu")])
 def test_a_converter_and_a_model_are_enough(
     prepared, run_with, run_tpu_with, tmp_path, monkeypatch, result, wrapper

@@ -33,6 +33,7 @@ def stored_images(data_dir, session):
     return features["image"]
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("num_shards", [1, 3, 11, 50])
 def test_examples_keep_their_order_over_the_shards(tmp_path, session, num_shards):
     raw = make_raw()

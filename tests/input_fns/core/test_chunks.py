@@ -158,6 +158,7 @@ def test_a_host_opens_no_shard_without_its_records(tmp_path, session):
     assert sorted(numbers) == list(range(108, 116))
 
 
+@pytest.mark.slow(cost=0.1)
 def test_a_host_does_not_read_the_records_of_another(tmp_path, session):
     """The first half of the shard is garbage, which only the first host would read."""
     split = write_shards(tmp_path, [16])
@@ -217,6 +218,7 @@ def test_one_of_64_hosts(tmp_path, session, small_chunks):
     assert np.sort(epochs).tolist() == [list(range(100 + start, 100 + stop))] * 3
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     ("counts", "num_hosts", "copied", "starts"),
     [
@@ -243,12 +245,14 @@ def test_a_resumed_run_continues_like_an_uninterrupted_one(
         assert resumed == whole[start : start + 4]
 
 
+@pytest.mark.slow(cost=0.1)
 def test_the_order_depends_on_the_seed(tmp_path, session, small_chunks):
     split = write_shards(tmp_path, [7, 1, 12, 3])
     orders = [steps(train(split, HostShard(23), seed=seed), session, 1) for seed in (0, 1, 0)]
     assert orders[0] == orders[2] != orders[1]
 
 
+@pytest.mark.slow(cost=0.1)
 def test_skipped_groups_are_not_read(tmp_path, session, small_chunks):
     """A run that resumes at the last group needs the shards of that group only."""
     split = write_shards(tmp_path, [2] * 9)
@@ -313,6 +317,7 @@ def copies(tmp_path):
     return folder
 
 
+@pytest.mark.slow(cost=0.1)
 def test_a_second_session_completes_the_copies_of_the_first(
     tmp_path, session, small_chunks, copies
 ):
@@ -363,6 +368,7 @@ def test_a_shard_that_ends_early_is_an_error(tmp_path, copies):
     assert not list(copies.iterdir())
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     ("size", "error"), [(None, tf.errors.NotFoundError), (52, tf.errors.DataLossError)]
 )

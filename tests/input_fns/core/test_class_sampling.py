@@ -65,6 +65,7 @@ def batches(session, host_shard, count, start_step=0):
     return np.stack([session.run(element) for _ in range(count)])
 
 
+@pytest.mark.slow(cost=0.1)
 def test_global_batches_are_the_same_on_any_hosts_and_cores(session):
     whole = batches(session, HostShard(12), 9)
     hosts = [batches(session, HostShard(3, 2, host, 2), 18).reshape(9, 6) for host in range(2)]
@@ -73,6 +74,7 @@ def test_global_batches_are_the_same_on_any_hosts_and_cores(session):
     assert np.abs(counts - 36 * (COUNTS > 0)).max() <= 6  # 2.2 epochs
 
 
+@pytest.mark.slow(cost=0.1)
 def test_a_resumed_run_continues(session):
     whole = batches(session, HostShard(12), 9)
     for start_step in (2, 7):
@@ -137,6 +139,7 @@ def from_files(session, shards, host_shard, count, start_step=0):
     return np.stack([session.run(element) for _ in range(count)])
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("num_hosts", [1, 2, 3])
 def test_epochs_of_files_have_the_shares_on_any_number_of_hosts(session, shards, num_hosts):
     parts = [
@@ -157,6 +160,7 @@ def test_epochs_of_files_have_the_shares_on_any_number_of_hosts(session, shards,
         assert np.abs(found - SIZE / 3 * (COUNTS > 0)).max() <= num_hosts * 2
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("start_step", [1, 3, 8])
 def test_a_resumed_run_from_files_continues(session, shards, start_step):
     whole = from_files(session, shards, HostShard(12), 10)

@@ -48,6 +48,7 @@ def host(index, num_hosts, cores):
 CPU, TPU = {"batch_size": 13}, host(1, 2, 3)
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     ("cache", "params", "start_step"),
     [("memory", TPU, 2), ("none", CPU, 5), slow("memory", CPU, 5), slow("none", TPU, 2)],

@@ -70,6 +70,7 @@ def test_an_index_of_other_records(stripes):
         inspection.check_contents(changed, ["train"])
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("record", [31, slow(0), slow(5)])
 def test_a_flipped_byte_is_found_with_its_shard_and_offset(stripes, record):
     path = os.path.join(stripes.data_dir, SHARD)
@@ -84,6 +85,7 @@ def test_a_flipped_byte_is_found_with_its_shard_and_offset(stripes, record):
     assert inspection.inspect(stripes, "test").problems == []
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
@@ -178,6 +180,7 @@ def test_text(pairs_dir):
     assert inspection.describe_feature(data.features["source"]) == "uint16 32, raw"
 
 
+@pytest.mark.slow(cost=0.1)
 def test_the_contact_sheet_shows_images_of_each_class(stripes):
     sheet = np.asarray(Image.open(io.BytesIO(contact_sheet.of_classes(stripes))))
     assert sheet.shape == (3 * 68 + 4, 160 + 10 * 68, 3)
@@ -320,6 +323,7 @@ def test_a_split_without_shards_is_inspected(stripes):
     assert report.lines[0].startswith("train: 0 examples in 0 shards")
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("/dev/zero", path)])
 def test_a_shard_that_is_not_a_file(stripes, make):
     path = os.path.join(stripes.data_dir, SHARD)
@@ -352,6 +356,7 @@ def test_the_class_of_wordpiece_text_is_shown(tmp_path):
     assert "first: [CLS] good dogs [SEP]\n    label = positive" in lines
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     ("dataset", "text"), [("sst2", "sentence"), ("stsb", "sentence1\tsentence2")]
 )

@@ -118,6 +118,7 @@ def test_epochs_come_in_different_orders(files, session):
     assert not np.array_equal(labels[0], np.arange(NUM_EXAMPLES))
 
 
+@pytest.mark.slow(cost=0.1)
 def test_batches_group_examples_of_similar_length(files, session):
     """Epochs of 23 examples in batches of 5: every batch within an epoch is whole."""
 
@@ -228,6 +229,7 @@ def test_global_batches_are_the_same_on_any_hosts_and_cores(
     np.testing.assert_array_equal(split, whole)
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("num_hosts", [4, slow(2), slow(3), slow(7)])
 def test_hosts_that_stream_have_equal_shares_without_a_common_example(files, session, num_hosts):
     seen = [
@@ -245,6 +247,7 @@ def test_a_host_without_records_is_an_error(files):
         records.train_from_files(files[:1], shards, parse, draw, HostShard(5, 1, 6, 8), 1)
 
 
+@pytest.mark.slow(cost=0.1)
 def test_streaming_hosts_together_see_every_example(files, session):
     epochs = [
         labels_of(of_files(files, HostShard(1, 1, h, 3)), session, n)
@@ -253,6 +256,7 @@ def test_streaming_hosts_together_see_every_example(files, session):
     np.testing.assert_array_equal(np.sort(np.concatenate(epochs).ravel()), np.arange(NUM_EXAMPLES))
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     ("batch_size", "cores", "num_hosts"), [(2, 3, 2), (5, 8, 1), slow(3, 4, 1)]
 )
@@ -270,6 +274,7 @@ def test_evaluation_by_hosts_and_cores_gives_every_example_once(
     assert sorted(counted) == list(range(NUM_EXAMPLES))
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(("batch_size", "cores", "num_hosts"), [(2, 3, 2), slow(3, 4, 1)])
 def test_random_numbers_belong_to_the_example_and_not_to_the_core(
     files, session, batch_size, cores, num_hosts
@@ -282,6 +287,7 @@ def test_random_numbers_belong_to_the_example_and_not_to_the_core(
     np.testing.assert_array_equal(np.concatenate(hosts).reshape(whole[0].shape), whole[0])
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("make", [of_memory, of_files])
 def test_order_and_random_numbers_are_functions_of_the_seed(files, session, make):
     once, again, other = (
@@ -296,6 +302,7 @@ def test_order_and_random_numbers_are_functions_of_the_seed(files, session, make
     assert len(np.unique([numbers[0], numbers[2]])) == numbers[0].size + numbers[2].size
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("make", [of_memory, of_files])
 @pytest.mark.parametrize("cores", [2, slow(1)])
 def test_the_random_numbers_of_a_resumed_run_go_on(files, session, make, cores):
@@ -306,6 +313,7 @@ def test_the_random_numbers_of_a_resumed_run_go_on(files, session, make, cores):
 
 
 # In an epoch, at its end, in a later one.
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("start_step", [slow(1), 4, slow(5), 12])
 @pytest.mark.parametrize("num_hosts", [3, slow(1)])
 def test_a_streaming_run_that_resumes_sees_what_an_undisturbed_one_would(
@@ -317,6 +325,7 @@ def test_a_streaming_run_that_resumes_sees_what_an_undisturbed_one_would(
     np.testing.assert_array_equal(resumed, undisturbed[start_step:])
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(("record_bytes", "in_order"), [(2**29, True), (2**20, False)])
 def test_the_window_of_the_shuffle_is_bounded_in_bytes(files, session, record_bytes, in_order):
     dataset = of_files(files, HostShard(NUM_EXAMPLES), record_bytes=record_bytes)
@@ -325,6 +334,7 @@ def test_the_window_of_the_shuffle_is_bounded_in_bytes(files, session, record_by
     assert np.array_equal(of_first_file, np.arange(8)) == in_order
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("batch_size", [5, slow(40)])
 @pytest.mark.parametrize(
     "labels_of_numbers",
@@ -353,6 +363,7 @@ def test_padding_does_not_depend_on_the_structure(files, session, labels_of_numb
         assert set(padding.ravel()) <= {0, b""}
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(("batch_size", "cores"), [(2, 1), (1, 2), slow(4, 1)])
 def test_a_host_parses_its_rows_of_the_evaluation_only(files, session, batch_size, cores):
     parsed = []
@@ -379,6 +390,7 @@ def test_a_host_parses_its_rows_of_the_evaluation_only(files, session, batch_siz
         assert len(evaluated) == cores * -(-NUM_EXAMPLES // (3 * size))
 
 
+@pytest.mark.slow(cost=0.1)
 def test_a_host_whose_rows_of_the_final_batch_are_padding_has_that_batch(files, session):
     *_, (features, labels) = batches(evaluate(files, HostShard(10, 1, 2, 3)), session)
     assert features["weight"].tolist() == [1, 1, 1] + [0] * 7  # rows 20 to 22

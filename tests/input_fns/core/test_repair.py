@@ -132,6 +132,7 @@ def test_inspection_lists_what_comes_after_a_broken_record(load, shard):
     assert [re.search(r"record (\d+)", line)[1] for line in found] == ["3", "4", "17"]
 
 
+@pytest.mark.slow(cost=0.1)
 def test_a_training_counts_what_it_skipped(run_with, own_data_dir, shard, tmp_path, result):
     flip(shard, 3 * record_bytes(shard) + 20)
     flags = [f"--data_dir={own_data_dir}", "--mode=train", "--dataset=stripes", "--model=mlp"]

@@ -41,6 +41,7 @@ def test_batches_are_shaped_as_the_real_ones(data_dir):
     assert made.element_spec == real.element_spec
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("max_bytes", [2**27, 7 * 5 * 6])
 def test_cores_get_the_rows_of_the_global_batch(data_dir, session, monkeypatch, max_bytes):
     monkeypatch.setattr(synthetic, "_MAX_BYTES", max_bytes)  # the second repeats a few rows
@@ -104,6 +105,7 @@ def test_predictions_too(session):
     assert sum(len(features["image"]) for features in batches) == 10_000
 
 
+@pytest.mark.slow(cost=0.1)
 def test_rows_of_text_are_shaped_as_the_real_ones(pairs_dir, session):
     data = dataset_info.read(pairs_dir)
     real = TextPipeline(data)
@@ -127,6 +129,7 @@ def test_its_numbers_are_no_constants_of_the_graph(data_dir, graph):
     assert len(graph.as_graph_def().SerializeToString()) < 50_000
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("task", WORDPIECE_TASKS)
 def test_tokens_and_labels_are_those_of_the_task(session, task):
     data = kinds.synthetic(SyntheticShapes(task, text=(7, 37)))
@@ -150,6 +153,7 @@ def test_tokens_and_labels_are_those_of_the_task(session, task):
         assert np.isfinite(term).all()
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("task", ["detection", "segmentation"])
 def test_boxes_and_masks_are_shaped_as_the_real_ones(tmp_path, task):
     data = annotated_data.write(tmp_path, task, [shapes_data.draw(0)] * 4)

@@ -96,6 +96,7 @@ def test_segmentation_fills_the_canvas(pipeline, session):
     assert set(np.unique(labels["mask"])) == {0, 1, 2, 255}
 
 
+@pytest.mark.slow(cost=0.1)
 @TASKS
 def test_the_model_gets_static_shapes(pipeline, task):
     made = pipeline(task, WORDS[task])
@@ -132,6 +133,7 @@ def test_prediction_sees_what_evaluation_sees(pipeline, session, task, batch_siz
     assert sum(features["weight"].sum() for features, _ in evaluated) == 11
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     ("task", "cache"),
     [("segmentation", "memory"), slow("detection", "none"), slow("detection", "memory")],
@@ -177,6 +179,7 @@ def test_training_without_augmentation_sees_what_evaluation_sees(pipeline, sessi
     assert order == sorted(image.tobytes() for image in evaluated["image"])
 
 
+@pytest.mark.slow(cost=0.1)
 def test_boxes_stay_on_their_objects_in_training(pipeline, session):
     """The shapes are brighter than anything else: each box has bright pixels at its center."""
     made = pipeline("detection", "box_crop:0.7:0.5 scale_jitter:0.6:2 flip mosaic:0.5")
@@ -252,6 +255,7 @@ def test_decoded_images_of_one_size_are_cached(tmp_path, session, task):
     assert_equal(*found)
 
 
+@pytest.mark.slow(cost=0.1)
 @DETECTION_FIRST
 @pytest.mark.parametrize("name", [slow("serving_default"), slow("tf_example"), "image_bytes"])
 def test_each_signature_feeds_what_evaluation_feeds(pipeline, session, task, name):
@@ -281,6 +285,7 @@ def test_detections_are_served_with_the_names_of_their_classes(pipeline, session
     assert names.tolist() == [[b"square", b"circle", b""], [b"", b"", b""]]
 
 
+@pytest.mark.slow(cost=0.1)
 def test_class_maps_are_served_in_the_size_of_the_picture(pipeline, session):
     made = pipeline("segmentation")
     receiver = made.receivers()[serving.IMAGE_BYTES]
@@ -307,6 +312,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     ("task", "name", "value", "message"),
     [(task, *case) for task, cases in BROKEN.items() for case in cases],

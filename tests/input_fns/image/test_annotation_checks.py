@@ -113,6 +113,7 @@ def test_statistics_of_masks(segmentation):
         assert line.endswith(f"{share:.2%}, in {images} images")
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     ("name", "value", "problem"),
     [
@@ -165,6 +166,7 @@ def test_other_counts_than_those_of_dataset_json_are_a_problem(detection):
     assert "as dataset.json says" in found.problems[0]
 
 
+@pytest.mark.slow(cost=0.1)
 def test_prepare_and_inspect_print_what_was_left_out(prepare, tmp_path, capsys):
     source, data_dir = tmp_path / "source", tmp_path / "data"
     shapes_data.write_coco(source, {"train": 7, "val": 4}, **SMALL)

@@ -253,6 +253,7 @@ def test_every_operation_of_randaugment_has_its_reference():
     assert set(randaugment.OPERATIONS) == set(PILLOW) | moved
 
 
+@pytest.mark.slow(cost=0.1)
 def test_randaugment_deals_the_operations_out(apply, session):
     images = np.tile(IMAGES, [20, 1, 1, 1])
     done, numbers = apply("randaugment:1:7", images=images)
@@ -323,6 +324,7 @@ def test_shares_are_of_a_beta_distribution(session):
     np.testing.assert_allclose(shares.var(), 1 / (4 * 1.4), atol=0.01)
 
 
+@pytest.mark.slow(cost=0.1)
 def test_all_words_together(session):
     words = "flip crop:2 shift:0.1 rotate:9 jitter:0.2 randaugment:2:5 erase:0.5"
     augmentation, seed = augment.parse(words), tf.compat.v1.placeholder(tf.int32, [2])

@@ -88,6 +88,7 @@ FILES = {
 QUICK = ["encoded-turned jpeg", "encoded-cmyk jpeg", "raw-turned png", "grey-png of 16 bits"]
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     ("kind", "name"),
     [

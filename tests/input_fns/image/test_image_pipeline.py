@@ -100,6 +100,7 @@ def test_evaluation_sees_the_middle_of_each_image_in_order(photos, session, size
         np.testing.assert_allclose(pixels, wanted, atol=4)  # two JPEG decoders
 
 
+@pytest.mark.slow(cost=0.1)
 def test_predictions_see_what_evaluation_sees(photos, session):
     pipeline = ImagePipeline(photos, image_size=(28, 28))
     ((evaluated, _),) = fetch(pipeline.eval_input_fn("train"), session, 11)
@@ -107,6 +108,7 @@ def test_predictions_see_what_evaluation_sees(photos, session):
     np.testing.assert_array_equal(predicted["image"], evaluated["image"])
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("cache", ["none", slow("memory")])
 def test_training_without_augmentation_sees_what_evaluation_sees(photos, session, cache):
     pipeline = ImagePipeline(photos, image_size=(28, 28), cache=cache)
@@ -153,6 +155,7 @@ class Context:
         return self._deployment
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("words", ["random_crop flip cutmix:1", slow("crop:2 shift:0.1"), slow("")])
 def test_augmented_global_batches_are_the_same_on_any_hosts_and_cores(photos, session, words):
     pipeline = ImagePipeline(photos, (24, 24), augment.parse(words), cache="memory")
@@ -205,6 +208,7 @@ def test_hosts_that_stream_photos_share_none(photos, session):
     assert sorted(seen) == sorted(image.tobytes() for image in evaluated["image"])
 
 
+@pytest.mark.slow(cost=0.1)
 def test_resuming_goes_on_with_the_same_augmented_batches(photos, session):
     pipeline = ImagePipeline(photos, (16, 16), augment.parse(WORDS))
     whole = fetch(pipeline.train_input_fn("train", seed=1), session, 4, count=5)

@@ -68,6 +68,7 @@ def test_an_object_without_a_mask_is_left_out_and_counted(data):
     assert data.kind.splits["train"].left_out == {"without a polygon or run lengths": 1}
 
 
+@pytest.mark.slow(cost=0.1)
 def test_a_batch_has_the_masks_of_all_boxes(data):
     pipeline = InstancePipeline(data, (128, 128))
     _, labels = batch_of(pipeline)
@@ -101,6 +102,7 @@ def test_a_large_box_loses_at_most_half_a_cell_at_its_border():
     assert wrong_rows < size[1] / 8  # at the top and the bottom an ellipse is nearly horizontal
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     "text", ["flip", "box_crop:1:0.5 scale_jitter:0.5:2", "shift:0.2 scale:0.3"]
 )
@@ -172,6 +174,7 @@ def test_predictions_are_written_as_run_lengths(data, tmp_path):
     np.testing.assert_array_equal(instance_masks.from_rle(rle), expected)
 
 
+@pytest.mark.slow(cost=0.1)
 def test_synthetic_examples_are_shaped_as_the_real_ones(data):
     real = InstancePipeline(data, (16, 24))
     made = SyntheticPipeline(real)

@@ -25,6 +25,7 @@ def batches(input_fn, batch_size, count=3):
     return list(records.iterate(lambda: input_fn({"batch_size": batch_size}).take(count)))
 
 
+@pytest.mark.slow(cost=0.1)
 def test_latents_of_a_split_do_not_depend_on_the_batch_size(pipeline):
     (small, _), (more, _), _ = batches(pipeline.eval_input_fn("test"), 4)
     large, labels = batches(pipeline.eval_input_fn("test"), 8)[0]
@@ -33,6 +34,7 @@ def test_latents_of_a_split_do_not_depend_on_the_batch_size(pipeline):
     np.testing.assert_array_equal(large["class_id"], labels)
 
 
+@pytest.mark.slow(cost=0.1)
 def test_a_prediction_gets_the_latents_of_the_evaluation_without_images(pipeline):
     (evaluated, _), *_ = batches(pipeline.eval_input_fn("test"), 8)
     predicted, *_ = batches(pipeline.predict_input_fn("test"), 8)

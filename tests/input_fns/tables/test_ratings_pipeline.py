@@ -55,6 +55,7 @@ def trained(pipeline):
     return train(pipeline, 40)
 
 
+@pytest.mark.slow(cost=0.1)
 def test_training_draws_negatives_that_are_no_positives(data, positives, trained):
     users, items, interaction = trained
     assert items.shape == (40, BATCH, 8)
@@ -68,6 +69,7 @@ def test_training_draws_negatives_that_are_no_positives(data, positives, trained
     assert first == positives["train"]
 
 
+@pytest.mark.slow(cost=0.1)
 def test_negatives_are_a_function_of_seed_and_step(pipeline, trained):
     resumed = train(pipeline, 4, start_step=5)
     for a, b in zip(trained, resumed):
@@ -78,6 +80,7 @@ def test_negatives_are_a_function_of_seed_and_step(pipeline, trained):
     assert len(np.unique(negatives, axis=0)) == 9
 
 
+@pytest.mark.slow(cost=0.1)
 def test_negatives_are_uniform(data, positives, eager):
     pipeline = RatingsPipeline(data, num_negatives=1000)
     element = next(iter(pipeline.positives("train")))
@@ -106,6 +109,7 @@ def test_a_user_with_every_item_has_no_negatives(tmp_path, eager):
     np.testing.assert_array_equal(chosen, [[-1, -1]])
 
 
+@pytest.mark.slow(cost=0.1)
 def test_evaluation_has_the_fixed_negatives(data, positives):
     pipeline = RatingsPipeline(data)
     batches = list(records.iterate(lambda: pipeline.eval_input_fn("test")({"batch_size": 4})))
@@ -122,6 +126,7 @@ def test_evaluation_has_the_fixed_negatives(data, positives):
     np.testing.assert_array_equal(features["items"], items[:size])
 
 
+@pytest.mark.slow(cost=0.1)
 def test_a_split_without_negatives_cannot_be_evaluated(data):
     with pytest.raises(
         DataError, match=r"'train' of ratings has no negatives.*Evaluate test or validation"
@@ -129,6 +134,7 @@ def test_a_split_without_negatives_cannot_be_evaluated(data):
         RatingsPipeline(data).in_order("train")
 
 
+@pytest.mark.slow(cost=0.1)
 def test_all_items_without_interaction_are_negatives(data, positives):
     pipeline = RatingsPipeline(data, rank_all_items=True)
     (features, labels), *_ = pipeline.host_examples("test", 64)
@@ -141,6 +147,7 @@ def test_all_items_without_interaction_are_negatives(data, positives):
         assert others == expected
 
 
+@pytest.mark.slow(cost=0.1)
 def test_the_sampling_probability_is_the_share_of_an_item(data):
     pipeline = RatingsPipeline(data, num_negatives=0, has_sampling_probability=True)
     input_fn = pipeline.train_input_fn("train", 1)
@@ -153,6 +160,7 @@ def test_the_sampling_probability_is_the_share_of_an_item(data):
     )
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("field", ["num_users", "num_items", "num_negatives"])
 def test_files_of_another_size_are_a_problem(data, field):
     assert not list(inspection.file_problems(data, data.splits))

@@ -82,6 +82,7 @@ VOCABULARY = wordpiece.WordPieceTokenizer("".join(f"{p}\n" for p in PIECES).enco
 TEXTS = ["a b c", "", "a b cd a b cd a", "c " * 20]
 
 
+@pytest.mark.slow(cost=0.1)
 def test_a_graph_makes_the_windows_of_prepare_data(session):
     document_ops = pytest.importorskip("input_fns.text.document_ops")
     found = session.run(document_ops.windows([tf.constant(TEXTS)], VOCABULARY, 7, 3))
@@ -118,6 +119,7 @@ def test_windows_of_a_pair_are_of_its_second_text():
     )
 
 
+@pytest.mark.slow(cost=0.1)
 def test_a_graph_makes_the_windows_of_pairs_of_prepare_data(session):
     document_ops = pytest.importorskip("input_fns.text.document_ops")
     texts = [tf.constant(FIRST), tf.constant(TEXTS)]

@@ -64,6 +64,7 @@ def test_the_host_gets_the_windows_of_the_model_and_their_places(pipeline):
                 np.testing.assert_array_equal(values, seen[name])
 
 
+@pytest.mark.slow(cost=0.1)
 def test_question_index_finds_the_question(pipeline):
     for split, first in (("train", 0), ("test", 4)):
         for features, labels in pipeline.host_examples(split, 100):

@@ -111,6 +111,7 @@ def best_spans(features, start_logits, end_logits, **params):
     return bert_squad.best_spans(features, tensors, {**PARAMS, **params})
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("has_impossible", [False, True])
 def test_answers_are_those_of_the_host(pipeline, windows, session, has_impossible):
     params = {**PARAMS, "null_threshold": -2.0}

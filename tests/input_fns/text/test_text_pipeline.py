@@ -26,6 +26,7 @@ def fetch(input_fn, session, batch_size, count):
     return [session.run(element) for _ in range(count)]
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("cache", ["memory", "none"])
 def test_training_rows(pairs_dir, session, cache):
     pipeline = TextPipeline(dataset_info.load(pairs_dir, "pairs"), cache)
@@ -44,6 +45,7 @@ def test_training_rows(pairs_dir, session, cache):
     assert (features["source"] != stored["source"]).any()
 
 
+@pytest.mark.slow(cost=0.1)
 def test_a_resumed_training_goes_on_with_the_next_batch(pipeline, session):
     whole = fetch(pipeline.train_input_fn("train", seed=1), session, 4, 5)
     rest = fetch(pipeline.train_input_fn("train", seed=1, start_step=3), session, 4, 2)
@@ -82,6 +84,7 @@ def test_host_examples_are_read_once_and_in_the_order_of_the_model(pipeline, ses
     assert reads == ["test"]
 
 
+@pytest.mark.slow(cost=0.1)
 def test_host_examples_of_several_numbers_of_rows(pipeline):
     for count in (3, 5, 0):
         assert len(list(pipeline.host_examples("test", 1, count))) == (count or 11)
@@ -102,6 +105,7 @@ def test_lines_become_the_rows_that_the_converter_made(pipeline, pair_files, ses
     np.testing.assert_array_equal(np.concatenate([batch["source"] for batch in batches]), rows)
 
 
+@pytest.mark.slow(cost=0.1)
 def test_hosts_deliver_rows_of_the_same_batch(pipeline, session, monkeypatch):
     host_shards = [HostShard(2, batches_per_step=2, host=host, num_hosts=2) for host in range(2)]
     whole = fetch(pipeline.train_input_fn("train", seed=1), session, 8, 1)[0][1]
@@ -132,6 +136,7 @@ def test_streaming_hosts_read_disjoint_rows(pairs_dir, session, monkeypatch):
     assert sorted(labels[0].tolist() for _, labels in seen) == sorted(rows.tolist())
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("cache", ["none", slow("memory")])
 def test_a_token_id_outside_the_vocabulary_is_an_error(pairs_dir, session, cache):
     data = dataset_info.load(pairs_dir, "pairs")

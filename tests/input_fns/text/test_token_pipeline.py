@@ -32,6 +32,7 @@ def data(request, tmp_path):
     return dataset_info.read(str(tmp_path / "data"))
 
 
+@pytest.mark.slow(cost=0.1)
 def test_sample_texts_become_the_stored_tokens(data):
     """Those with unknown words too, although no text becomes the name of the unknown token."""
     receiver = TokenPipeline(data, serves_text=True).receivers()[serving.TEXT]

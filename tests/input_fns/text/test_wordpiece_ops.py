@@ -56,6 +56,7 @@ def test_a_text_has_the_tokens_of_prepare_data(session):
         np.testing.assert_array_equal(found[name], wanted)
 
 
+@pytest.mark.slow(cost=0.1)
 def test_accents_may_stay_in_lower_case(session):
     kept = wordpiece.WordPieceTokenizer(VOCABULARY.vocab, lower_case=True, strip_accents=False)
     found = session.run(wordpiece_ops.to_rows([tf.constant(["É A e\u0301"])], kept, 7))
@@ -64,6 +65,7 @@ def test_accents_may_stay_in_lower_case(session):
     assert kept.pieces[ids[0]] == "é"
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     ("max_length", "truncate"), [slow(7, "end"), slow(8, "end"), (9, "middle")]
 )

@@ -89,6 +89,7 @@ def test_gradients_in_bfloat16_are_those_without():
         np.testing.assert_allclose(again[name], value, rtol=0.05, atol=0.05 * np.abs(value).max())
 
 
+@pytest.mark.slow(cost=0.1)
 def test_each_layer_is_computed_twice():
     assert cached_values(recompute=False)[1] == 2
     assert cached_values(recompute=True)[1] == 2 * 2

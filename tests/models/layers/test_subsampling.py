@@ -40,6 +40,7 @@ def of_type(graph, kind):
     return [op for op in graph.get_operations() if op.type == kind]
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(("frames", "bins"), [(12, 8), (13, 8), (12, 7), (7, 5)])
 def test_a_tpu_core_computes_what_a_cpu_computes(frames, bins):
     expected, expected_gradients, names, _, _ = subsample(frames, bins, False)

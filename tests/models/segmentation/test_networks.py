@@ -25,6 +25,7 @@ def build(model, **changes):
     return forward.infer(model, {"image": images}, params, training=True)["logits"]
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     ("model", "changes"),
     [
@@ -68,6 +69,7 @@ def test_the_own_encoder_sees_no_backbone():
     assert scopes == {"encoder", "decoder", "logits"}
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     ("model", "changes"), [(unet.MODEL, {**UNET, "depth": 5}), slow(deeplab.MODEL, DEEPLAB)]
 )

@@ -54,6 +54,7 @@ def test_logits_have_a_quarter_of_the_frames():
     assert conformer_ctc.MODEL.default_params()["hidden_size"] == 144
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(("model", "params"), [(conformer_ctc, PARAMS), (keyword_cnn, CNN)])
 def test_what_is_after_the_end_of_a_recording_has_no_effect(model, params):
     padded = np.pad(waveforms(), ((0, 0), (0, 777)))

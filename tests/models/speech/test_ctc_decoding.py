@@ -87,6 +87,7 @@ def search_with_dicts(probs, beam_width):
     return max(((sum(both), prefix) for prefix, both in beams.items()))
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("beam_width", [2, 3, 10])
 def test_a_beam_search_equals_two_others(beam_width):
     tokens, scores = decode(ctc_decoding.beam_search, TOKENS, beam_width)
@@ -120,6 +121,7 @@ def test_a_prefix_has_at_most_max_tokens():
         assert decode(*search, **case)[0].shape == (1, 3)
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     "search", [[ctc_decoding.greedy, TOKENS], [ctc_decoding.beam_search, TOKENS, 3]]
 )

@@ -40,6 +40,7 @@ def computed(session, **changes):
     return session.run((found, tf.stack(layers)))
 
 
+@pytest.mark.slow(cost=0.1)
 def test_the_mean_is_over_the_tokens_of_a_row(session):
     found, layers = computed(session)
     expected = [layers[-1][row, :length].mean(axis=0) for row, length in enumerate(LENGTHS)]
@@ -47,23 +48,27 @@ def test_the_mean_is_over_the_tokens_of_a_row(session):
     numerics.assert_close(found["embeddings"], np.stack(expected), **MEAN)
 
 
+@pytest.mark.slow(cost=0.1)
 def test_cls_is_the_first_token(session):
     found, layers = computed(session, pooling="cls")
     np.testing.assert_array_equal(found["embeddings"], layers[-1][:, 0])
 
 
+@pytest.mark.slow(cost=0.1)
 def test_chosen_layers_are_concatenated(session):
     found, layers = computed(session, pooling="cls", embedding_layers=(-1, 0))
     expected = np.concatenate([layers[2][:, 0], layers[0][:, 0]], axis=1)
     np.testing.assert_array_equal(found["embeddings"], expected)
 
 
+@pytest.mark.slow(cost=0.1)
 def test_normalized_embeddings_have_the_norm_1(session):
     found, layers = computed(session, pooling="cls", normalize_embeddings=True)
     expected = layers[-1][:, 0] / np.linalg.norm(layers[-1][:, 0], axis=1, keepdims=True)
     numerics.assert_close(found["embeddings"], expected, terms=6, depth=3)
 
 
+@pytest.mark.slow(cost=0.1)
 def test_tokens_are_those_of_the_encoder_and_padding_is_0(session):
     found, layers = computed(session, pooling="tokens")
     expected = layers[-1] * MASK[..., None]

@@ -115,6 +115,7 @@ def test_greedy_search_takes_the_best_token_until_the_end(table):
         assert_scores(found["score"][sentence], expected, table)
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.5])
 def test_beams_for_every_target_find_the_best(table, alpha):
     length, vocab = 4, 4

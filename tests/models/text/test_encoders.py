@@ -175,6 +175,7 @@ def numpy_loss(family, w):
     return (sequence_output * weights).sum() + (pooled_output**2).sum()
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("family", ["albert", "electra"])
 def test_outputs_and_gradients_are_those_of_the_paper(family):
     """The gradient along a random direction equals the central difference of the loss."""
@@ -207,6 +208,7 @@ def test_the_forms_of_gelu_differ_by_more_than_rounding():
     numerics.assert_far(tanh_gelu(x), exact_gelu(x), terms=FFN, depth=8)
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("family", ["albert", "electra"])
 def test_recomputed_layers_have_the_same_gradients(family):
     def build(recompute):

@@ -51,6 +51,7 @@ def test_outputs_loss_and_gradients_equal(family):
     assert compare(encoder_data.params(family)) < TOLERANCE
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("size", ["albert_base_v2", "electra_small"])
 def test_a_released_size(size):
     params = encoder_data.params(size.partition("_")[0])

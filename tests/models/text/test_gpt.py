@@ -130,6 +130,7 @@ def test_documents_of_a_row_are_independent_with_a_mask():
     assert np.abs(without - whole).max() > 0.01
 
 
+@pytest.mark.slow(cost=0.1)
 def test_greedy_continuations_are_those_without_a_cache():
     found = continued(PROMPTS, LENGTHS)
     for row, length, end in zip(found["tokens"], LENGTHS, found["length"]):
@@ -142,6 +143,7 @@ def test_greedy_continuations_are_those_without_a_cache():
             assert scores[row[place]] == scores.max()
 
 
+@pytest.mark.slow(cost=0.1)
 def test_log_probs_are_those_of_the_inference():
     found = continued(PROMPTS, LENGTHS)
     tokens = np.concatenate([found["tokens"], np.full([4, 1], END, np.int32)], axis=1)
@@ -160,6 +162,7 @@ def test_without_room_prompts_are_scored_only():
         assert row.tolist() == [*prompt[:length], *[END] * (LENGTH - length)]
 
 
+@pytest.mark.slow(cost=0.1)
 def test_a_stop_token_and_max_new_tokens_end_a_continuation():
     free = continued(PROMPTS, LENGTHS)
     stop = int(free["tokens"][0, 3])
@@ -173,6 +176,7 @@ def test_a_stop_token_and_max_new_tokens_end_a_continuation():
     assert found["length"].tolist() == [3, 6, 9, 11]
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("changes", [{"temperature": 1.0}, {"temperature": 1.0, "top_k": 3}])
 def test_a_sample_does_not_depend_on_its_batch(changes):
     prompts, lengths = PROMPTS[[2, 0]], LENGTHS[[2, 0]]
@@ -185,6 +189,7 @@ def test_a_sample_does_not_depend_on_its_batch(changes):
     assert (other != alone).any()
 
 
+@pytest.mark.slow(cost=0.1)
 def test_a_repetition_penalty_ends_repetition():
     def repeated(tokens):
         return sum(LENGTH - len(set(row)) for row in tokens.tolist())

@@ -96,6 +96,7 @@ def test_logits_of_every_target_token(graph):
     assert outputs["logits"].dtype == tf.float32
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("pre_norm", [True, slow(False)])
 def test_every_variable_is_trained(graph, pre_norm):
     features = {"source": tf.constant(SOURCE), "target": tf.constant(TARGET)}
@@ -107,6 +108,7 @@ def test_every_variable_is_trained(graph, pre_norm):
     assert variables == tf.compat.v1.global_variables()
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("pre_norm", [True, slow(False)])
 def test_sentences_that_share_a_row_do_not_see_each_other(pre_norm):
     together = logits(SOURCE, TARGET, pre_norm=pre_norm)
@@ -128,6 +130,7 @@ def test_a_token_does_not_see_itself_nor_what_comes_after():
     numerics.assert_close(after[[0, 2]], before[[0, 2]], **NETWORK)
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("beam_size", [3, slow(1)])
 @pytest.mark.parametrize("pre_norm", [False, slow(True)])
 def test_the_score_of_a_search_is_that_of_its_target_in_training(beam_size, pre_norm):
@@ -156,6 +159,7 @@ def test_a_greedy_search_takes_the_most_probable_tokens():
     numerics.assert_close(taken[target > 0], best[target > 0], **NETWORK)
 
 
+@pytest.mark.slow(cost=0.1)
 def test_any_number_of_sentences_can_be_searched(session):
     source = tf.compat.v1.placeholder(tf.int32, [None, LENGTH])
     outputs = transformer.decode({"source": source}, params())
@@ -166,6 +170,7 @@ def test_any_number_of_sentences_can_be_searched(session):
         assert found["score"].shape == (size,)
 
 
+@pytest.mark.slow(cost=0.1)
 @runs_bfloat16
 def test_bfloat16_is_near_float32():
     exact = logits(SOURCE, TARGET, num_layers=1)

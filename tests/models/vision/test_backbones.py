@@ -35,6 +35,7 @@ def maps_of(name, output_stride=32, levels=LEVELS, **params):
             return session.run(maps), variables
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     "name", ["resnet18", slow("resnet101"), "mobilenet_v1", slow("mobilenet_v2")]
 )
@@ -44,6 +45,7 @@ def test_level_i_has_a_stride_of_2_to_the_i(name):
     assert found == {1: (48, 32), 2: (24, 16), 3: (12, 8), 4: (6, 4), 5: (3, 2)}
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     "name", ["resnet18", slow("resnet50"), slow("mobilenet_v1"), slow("mobilenet_v2")]
 )
@@ -153,6 +155,7 @@ def keras_backbone(request, tmp_path_factory):
     return keras_weights.backbone_params(model, params), variables, expected
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("head", ["retinanet", slow("deeplab"), slow("unet")])
 def test_maps_of_keras_weights_are_those_of_keras(head, keras_backbone, monkeypatch, session):
     """In float64; only the scaled pixels are rounded to float32."""

@@ -67,6 +67,7 @@ def test_small_images_end_as_one_pixel(size, graph):
     assert pooled.inputs[0].shape.as_list()[1:3] == [1, 1]
 
 
+@pytest.mark.slow(cost=0.1)
 def test_the_drop_rate_grows_with_the_block(graph):
     params = make_params(stochastic_depth=0.5, dropout=0.0, depth=1.0)
     efficientnet.inference(images(2, 32, 32), params, training=True)
@@ -91,6 +92,7 @@ def test_a_wrong_value_is_refused(changes, message):
         efficientnet.check_params(make_params(**changes))
 
 
+@pytest.mark.slow(cost=0.1)
 def test_predictions_do_not_depend_on_dropout(session):
     """Training drops branches, prediction does not."""
     params = make_params(stochastic_depth=0.9, dropout=0.9, depth=0.5)

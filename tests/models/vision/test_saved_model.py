@@ -69,6 +69,7 @@ def read(session, ending):
     return session.run(found)
 
 
+@pytest.mark.slow(cost=0.1)
 def test_variables_start_with_the_values_of_the_saved_model(saved, make_images, session):
     path, network = saved
     infer(path, make_images())
@@ -81,6 +82,7 @@ def test_variables_start_with_the_values_of_the_saved_model(saved, make_images, 
         np.testing.assert_array_equal(found[name], value, name)
 
 
+@pytest.mark.slow(cost=0.1)
 def test_logits_are_of_its_pooled_features(saved, make_images, session):
     path, network = saved
     images = make_images()
@@ -93,6 +95,7 @@ def test_logits_are_of_its_pooled_features(saved, make_images, session):
     np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-5 * np.abs(features).max())
 
 
+@pytest.mark.slow(cost=0.1)
 def test_fine_tuning_trains_it_with_its_losses(saved, make_images, session):
     outputs, _ = infer(saved[0], make_images(), training=True)
     trained = tf.compat.v1.trainable_variables()
@@ -106,6 +109,7 @@ def test_fine_tuning_trains_it_with_its_losses(saved, make_images, session):
     assert np.abs(read(session, "moving_mean")).max() > 0
 
 
+@pytest.mark.slow(cost=0.1)
 def test_frozen_it_runs_as_in_prediction(saved, make_images, session):
     outputs, _ = infer(saved[0], make_images(), training=True, trainable="logits.*")
     session.run(tf.compat.v1.global_variables_initializer())
@@ -132,12 +136,14 @@ def test_what_is_no_reusable_saved_model_is_one_error(tmp_path, name, file, mess
         hparams.resolve(saved_model.MODEL, [f"path={path}"], {"num_classes": 7})
 
 
+@pytest.mark.slow(cost=0.1)
 def test_a_damaged_file_is_one_error(tmp_path, make_images):
     (tmp_path / "saved_model.pb").write_bytes(b"\x07")
     with pytest.raises(ModelError, match="cannot be loaded"):
         infer(str(tmp_path), make_images())
 
 
+@pytest.mark.slow(cost=0.1)
 def test_signatures_only_is_one_error(tmp_path, make_images):
     with traced.tensorflow_2():
         module = tf.Module()
@@ -148,6 +154,7 @@ def test_signatures_only_is_one_error(tmp_path, make_images):
         infer(str(tmp_path), make_images())
 
 
+@pytest.mark.slow(cost=0.1)
 def test_images_of_another_shape_are_one_error(saved):
     with pytest.raises(ModelError, match="cannot be called with images"):
         infer(saved[0], np.zeros([2, 5, 5, 3], np.uint8))

@@ -297,6 +297,7 @@ def writes_summary(loss):
     return tf.no_op()
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     ("model_fn", "words"),
     [
@@ -350,6 +351,7 @@ def eval_spec_with(eval_metrics):
     return model_fn
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     ("eval_metrics", "words"),
     [
@@ -476,6 +478,7 @@ def gathered_by_hand(loss, images, logits):
         return tf.identity(loss)
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     ("change", "options", "expected"),
     [

@@ -33,6 +33,7 @@ def product():
     return lower_to_hlo(lambda a, b: tf.matmul(a, b), [256, 128], [128, 512])
 
 
+@pytest.mark.slow(cost=0.1)
 @needs_libtpu
 @pytest.mark.parametrize(
     ("name", "kind"),

@@ -49,6 +49,7 @@ def count(graph):
     return collections.Counter(op.type for op in graph.get_operations())
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     ("name", "batch_size"), [("v3-32", 96), slow("v3-8", 104), slow("v3-128", 256)]
 )
@@ -74,6 +75,7 @@ def test_infeed_has_per_core_batch_and_stored_dtypes(build, name, batch_size):
     ]
 
 
+@pytest.mark.slow(cost=0.1)
 def test_every_host_enqueues_for_its_cores(build):
     graph = build(ModeKeys.TRAIN, "v3-32", 96, "--mode=train", "--train_steps=9")
     enqueues = [op for op in graph.get_operations() if op.type == "InfeedEnqueueTuple"]

@@ -25,6 +25,7 @@ def test_a_program_without_faults_has_no_findings(name):
     assert verdict == "no problem found"
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
 @pytest.mark.parametrize(
     ("name", "cores"), [("v6e-8", 8), slow("v5e-8", 8), slow("v5p-8", 4), slow("v5e-16", 16)]

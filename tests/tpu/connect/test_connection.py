@@ -58,6 +58,7 @@ def test_use_tpu_true_without_tpu_raises():
         connect(use_tpu="true")
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("use_tpu", ["auto", "true"])
 def test_missing_local_tpu_raises(use_tpu):
     with pytest.raises(TPUError, match="cannot use a TPU on the same machine"):

@@ -95,6 +95,7 @@ def arithmetic(slice_name):
     return {"terms": examples, "depth": 4 * recommender.STEPS, "sides": 1}
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     ("slice_name", "optimizer", "strategy"),
     [
@@ -130,6 +131,7 @@ def test_training_equals_numpy(tmp_path, slice_name, optimizer, strategy):
         assert numerics.excess(found, wrong, **rounding) > numerics.FAR
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     ("slice_name", "optimizer"),
     [
@@ -148,11 +150,13 @@ def test_a_pipelined_lookup_misses_one_update(tmp_path, slice_name, optimizer):
         assert numerics.excess(found, wrong, **rounding) > numerics.FAR
 
 
+@pytest.mark.slow(cost=0.1)
 def test_one_batch_per_host_is_split_over_its_cores(tmp_path):
     found = train(tmp_path, "1x2", "adagrad", pipeline=recommender.V1)
     assert numerics.excess(found, expected("1x2", "adagrad"), **arithmetic("1x2")) <= 1
 
 
+@pytest.mark.slow(cost=0.1)
 def test_learning_rates_of_tables_are_computed_each_step(tmp_path):
     rates = {"user": lambda step: 0.3 / (1.0 + tf.cast(step, tf.float32))}
 
@@ -215,6 +219,7 @@ def test_evaluate_reads_the_tables(tmp_path, strategy):
         np.testing.assert_array_equal(estimator.get_variable_value(name), value)
 
 
+@pytest.mark.slow(cost=0.1)
 def test_feature_columns_train_as_on_a_cpu(tmp_path):
     """Names and values equal those of use_tpu=False, which predicts from either checkpoint."""
     random = np.random.RandomState(3)
@@ -286,6 +291,7 @@ def _with_columns(folder, use_tpu):
     )
 
 
+@pytest.mark.slow(cost=0.1)
 def test_an_id_outside_its_table_is_named(tmp_path):
     def change(data):
         return {**data, "genre": data["genre"] + 1}
@@ -298,6 +304,7 @@ def test_an_id_outside_its_table_is_named(tmp_path):
             estimator.train(input_fn, max_steps=1)
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [

@@ -57,6 +57,7 @@ def train(tmp_path, method="", error=None, reads_loss=False):
         estimator.train(input_fn, max_steps=2)
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("method", ["after_create_session", "before_run", "after_run", "end"])
 def test_error_of_a_hook(tmp_path, method):
     with pytest.raises(MineError, match="the cause"):

@@ -240,6 +240,7 @@ def test_groups_may_be_constants_outside_of_the_program(tmp_path):
     np.testing.assert_array_equal(predict_with(tmp_path, build), expected)
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     ("build", "message"),
     [
@@ -277,6 +278,7 @@ def some_sums_in_a_loop(x):
     return tf.while_loop(lambda i, _: i < x[0, 0], body, (0.0, x))[1]
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("version_2", [False, slow(True)])
 @pytest.mark.parametrize(
     "build",

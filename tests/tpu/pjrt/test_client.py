@@ -175,6 +175,7 @@ def _train(devices, program, steps, state=STATE):
     return results, devices.finish(range(3))
 
 
+@pytest.mark.slow(cost=0.1)
 def test_attributes(devices):
     """The requested devices."""
     assert (devices.kind, devices.platform) == ("cpu", "cpu")

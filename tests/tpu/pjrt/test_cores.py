@@ -95,6 +95,7 @@ def train(folder, steps=12, **options):
     return estimator, list(log)  # an evaluation calls it, too
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.numeric
 def test_trains_evaluates_and_predicts_as_emulated_cores(cores, tmp_path):
     outcomes = []
@@ -140,6 +141,7 @@ def test_dropout_differs_per_core_and_repeats(cores, devices, tmp_path):
     assert len(set(log[0][1].tolist())) == 8
 
 
+@pytest.mark.slow(cost=0.1)
 def test_variables_stay_on_the_devices_between_loops(cores, devices, tmp_path, monkeypatch):
     uploads, begin = [], devices.begin
 
@@ -154,6 +156,7 @@ def test_variables_stay_on_the_devices_between_loops(cores, devices, tmp_path, m
     assert uploads[1:] == [2, 2]  # the loss, and the global step: TensorFlow copies scalars
 
 
+@pytest.mark.slow(cost=0.1)
 def test_a_step_that_is_built_again_is_not_compiled_again(cores, devices, tmp_path, monkeypatch):
     ids, load = [], devices.load
     monkeypatch.setattr(devices, "load", lambda program: ids.append(load(program)) or ids[-1])

@@ -50,6 +50,7 @@ def in_functions(features):
     return tf.stack([first(), first(), second(), second()], 1)
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("draw", [in_functions, slow(in_nested_loops), slow(in_conditionals)])
 def test_every_draw_differs_and_a_run_repeats(predict, draw):
     drawn = predict(draw)

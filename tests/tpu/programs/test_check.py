@@ -51,6 +51,7 @@ def test_an_evaluation_until_the_input_ends_is_an_error(linear_program, capfd):
     assert "evaluate has no steps, and TPUEstimator raises ValueError" in out
 
 
+@pytest.mark.slow(cost=0.1)
 def test_steps_executes_on_emulated_cores(linear_program, tmp_path, capfd):
     assert run(linear_program("--mode=all", "--steps=5"), topology.find("1x2"), steps=2) == 0
     assert tf.train.load_variable(f"{tmp_path}/model", "global_step") == 4

@@ -20,6 +20,7 @@ def run(program, capfd, tpu_topology=TWO_CORES, steps=3):
     return status, capfd.readouterr().out
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     ("flags", "tpu_topology"),
     [
@@ -79,6 +80,7 @@ def test_right_programs_whose_cores_compute_on_their_own_batch(
     assert last.startswith(f"differs only by what each core computes on its own batch: {name}")
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize(
     ("flag", "reason", "cause"),
     [
@@ -99,12 +101,14 @@ def test_a_divisor_of_each_core_does_not_excuse_a_fault(linear_program, capfd, f
     assert "\nNOT equal up to rounding: 2 weights, 2 other variables\n" in out
 
 
+@pytest.mark.slow(cost=0.1)
 def test_factors_are_mentioned_only_where_they_are_shown(linear_program, capfd):
     _, out = run(linear_program("--optimizer=clipped"), capfd)
     assert "not excused: if all cores get the same batch" in out
     assert ("see 'factors'" in out) == ("\nfactors: " in out)
 
 
+@pytest.mark.slow(cost=0.1)
 def test_summed_gradients_change_the_moments_by_a_factor(linear_program, capfd):
     status, out = run(linear_program("--optimizer=summed"), capfd)
     factors = {line.split()[0]: line.split()[1] for line in out.splitlines() if "dense/" in line}
@@ -115,6 +119,7 @@ def test_summed_gradients_change_the_moments_by_a_factor(linear_program, capfd):
     assert status == 0
 
 
+@pytest.mark.slow(cost=0.1)
 def test_sums_over_the_examples_change_the_moments_by_a_fraction(linear_program, capfd):
     status, out = run(linear_program("--loss=sum", "--optimizer=adam"), capfd)
     factors = {line.split()[0]: line.split()[1] for line in out.splitlines() if "dense/" in line}
@@ -136,6 +141,7 @@ def test_only_slots_of_optimizers_are_a_fraction(name, factor):
     assert found.factor == factor
 
 
+@pytest.mark.slow(cost=0.1)
 def test_program_that_is_another_one_each_time_is_undecided(linear_program, capfd):
     status, out = run(linear_program("--optimizer=counted"), capfd)
     *_, last = out.splitlines()
@@ -143,6 +149,7 @@ def test_program_that_is_another_one_each_time_is_undecided(linear_program, capf
     assert status == 1
 
 
+@pytest.mark.slow(cost=0.1)
 def test_without_clipping(linear_program, capfd):
     assert (
         compare.run(linear_program("--optimizer=clipped"), TWO_CORES, 3, None, clipping=False) == 0
@@ -192,6 +199,7 @@ def test_error_above_model_fn_shows_only_the_lines_of_the_program(linear_program
     assert not re.search("tpu_estimator.py|compare.py", err)
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("summary", ["host_call", "hook"])
 def test_event_files_are_not_written_to_the_model_dir(linear_program, capfd, tmp_path, summary):
     status, _ = run(linear_program(f"--summary={summary}"), capfd, ONE_CORE, steps=2)

@@ -13,6 +13,7 @@ from tpu.programs.program import TENSORFLOW
 SLICE = topology.find("1x2")
 
 
+@pytest.mark.slow(cost=0.1)
 def test_every_call_runs_on_emulated_cores(linear_program, tmp_path, capfd):
     assert run.emulate(linear_program("--mode=all", "--steps=4"), SLICE) == 0
     out, err = capfd.readouterr()
@@ -46,6 +47,7 @@ def test_reports_that_nothing_was_emulated(linear_program, script, capfd):
     assert "the program called no TPUEstimator" in capfd.readouterr().err
 
 
+@pytest.mark.slow(cost=0.1)
 def test_an_input_that_ends_early_is_told_once(linear_program, capfd):
     with pytest.raises(tf.errors.OutOfRangeError, match="End of sequence"):
         run.emulate(linear_program("--input=once"), SLICE)

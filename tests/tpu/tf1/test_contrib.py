@@ -22,6 +22,7 @@ def test_areas_are_those_of_1_15():
     assert set(AREAS) <= areas.NAMES
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("area", AREAS)
 def test_every_listed_name_exists(contrib, area):
     names = []
@@ -471,6 +472,7 @@ class TestLearn:
         estimator.train(input_of_ones, hooks=hooks, max_steps=6)
         return monitor, estimator.get_variable_value("global_step")
 
+    @pytest.mark.slow(cost=0.1)
     def test_validation_monitor_stops_early(self, contrib, tmp_path):
         monitor, step = self.train(
             contrib, tmp_path, every_n_steps=1, early_stopping_rounds=2, name="validation"

@@ -218,6 +218,7 @@ def test_masks_that_are_nearly_all_ignored_are_a_warning(prepare, write_masks, t
     assert "warning: 96.0% of the pixels of 'train' are ignored" in capsys.readouterr().out
 
 
+@pytest.mark.slow(cost=0.1)
 def test_an_inspection_prints_the_same_warnings(prepare, prepared, change, tmp_path, capsys):
     change("val", crowd)
     warnings = prepared()
@@ -227,6 +228,7 @@ def test_an_inspection_prints_the_same_warnings(prepare, prepared, change, tmp_p
     assert "no problem found" not in printed
 
 
+@pytest.mark.slow(cost=0.1)
 def test_an_inspection_fails_on_what_cannot_be_learned_from(prepare, shapes, change, tmp_path):
     change("train", crowd)
     raw = convert.read(Options("coco", source=str(shapes), task="detection"))
@@ -235,6 +237,7 @@ def test_an_inspection_fails_on_what_cannot_be_learned_from(prepare, shapes, cha
         prepare("--mode=inspect", f"--data_dir={tmp_path}/data")
 
 
+@pytest.mark.slow(cost=0.1)
 def test_the_file_of_ids_of_images_is_checked(prepare, shapes, tmp_path, capsys):
     for split in ("train", "val"):
         path = shapes / "annotations" / f"instances_{split}.json"

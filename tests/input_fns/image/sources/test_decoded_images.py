@@ -187,6 +187,7 @@ def test_formats_without_an_extension_here_are_no_images(tmp_path, photo, file_f
     assert decoded_images.read_file(str(tmp_path / "x.png"), KEPT, 3) == "it is not an image"
 
 
+@pytest.mark.slow(cost=0.1)
 def test_a_small_file_of_many_pixels(tmp_path):
     Image.new("1", (20_000, 20_000)).save(tmp_path / "x.png")
     reason = decoded_images.read_file(str(tmp_path / "x.png"), KEPT, 3)

@@ -189,6 +189,7 @@ def test_a_held_out_split_gets_its_share_of_rare_labels(table):
     assert raw.splits["validation"].targets.sum(axis=0).tolist() == [8, 2]
 
 
+@pytest.mark.slow(cost=0.1)
 def test_shards_have_the_targets_and_a_split_to_predict_has_none(table, tmp_path, session):
     rows = [("f", "part", *LABELS[0][1:]), *((f, "train", *values) for f, *values in LABELS[1:])]
     options = table(*rows, ("3", "test", "", ""), task="multilabel", split_column="part")

@@ -17,7 +17,7 @@ from tools.c_runtime import ServingError
 
 InvalidArgumentError = tf.errors.InvalidArgumentError
 # Exports for tests whose code is that of any signature.
-ONE = ["translator", slow("cnn"), slow("mobilenet")]
+ONE = ["cnn", slow("translator"), slow("mobilenet")]
 
 
 def encode_image(height, width, kind, mode="L", seed=0):
@@ -37,7 +37,6 @@ TARGETS = ["several_labels", "numbers"]
 ALL = [*ONE, slow("keras_swish"), slow("EfficientNetB0"), *map(slow, TARGETS)]
 
 
-@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("exported", ALL, indirect=True)
 def test_all_signatures_match_predict(exported, c_api, assert_predicted, arithmetic):
     runtime = c_api(exported)
@@ -88,7 +87,6 @@ def test_image_files_of_any_size(cnn, in_process, kind):
     assert answer["probabilities"].shape == (3, 10)
 
 
-@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("exported", ONE, indirect=True)
 def test_a_batch_of_one(exported, raw, in_process, assert_predicted):
     one = {name: array[:1] for name, array in raw(exported).items()}
@@ -108,6 +106,7 @@ def test_an_empty_batch_has_empty_outputs(exported, in_process):
         assert {len(values) for values in answer.values()} == {0}, signature
 
 
+@pytest.mark.slow(cost=0.1)
 @pytest.mark.parametrize("token", [-1, 384, 2**31 - 1])
 def test_token_ids_outside_of_the_vocabulary_are_an_error(translator, raw, in_process, token):
     (rows,) = (array[:2].copy() for array in raw(translator).values())
@@ -148,6 +147,7 @@ def test_pixels_of_another_shape_are_an_error(cnn, c_api, shape):
         c_api(cnn)({"image": np.zeros(shape, np.uint8)})
 
 
+@pytest.mark.slow(cost=0.1)
 def test_rows_of_another_length_are_an_error(translator, c_api):
     with pytest.raises(ServingError, match=r"is not compatible with expected shape \[\?,32\]"):
         c_api(translator)({"source": np.ones([3, 31], np.int32)})

@@ -10,17 +10,19 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from models.layers import device, normalization
+from models.layers import device, normalization, pixel_blocks
 from models.layers.convolution import (
     conv2d,
     conv2d_with_one_before,
     conv_kernel,
     convolve_4x4_pixels,
+    convolve_blocks,
     is_small_batch,
 )
 from models.layers.normalization import every
 
 _AXES = [0, 1, 2]  # batch, height, width
+_FEW = 32  # channels: four times as many are the lanes of a TPU
 
 
 def conv2d_batch_norm(
@@ -35,11 +37,13 @@ def conv2d_batch_norm(
     names=("conv", "batch_norm"),
     zero_gamma=False,
     keeps_every=1,
+    activation=None,
 ):
     """2-D convolution without a bias, and batch norm.
 
     Args:
-      x: float32 or bfloat16 `[batch, height, width, channels]`, the per-replica batch.
+      x: float32 or bfloat16 `[batch, height, width, channels]`, the per-replica batch; or a list of
+        maps of one size, whose channels are concatenated.
       filters: number of output channels.
       kernel_size: height and width of the kernel, odd.
       params: see `normalization.default_params`.
@@ -50,22 +54,43 @@ def conv2d_batch_norm(
       names: variable scopes of the convolution and of batch norm.
       zero_gamma: see `normalization.batch_norm`.
       keeps_every: 2 returns every second row and column; the statistics are those of all.
+      activation: function of each value of the result; None for the identity.
 
     Returns:
       `[batch, new_height, new_width, filters]`, of the dtype of `x`; a side is divided by strides
       and keeps_every, rounded up.
     """
     conv_name, norm_name = names
+    activation = activation or (lambda y: y)
+    maps = x if isinstance(x, list) else [x]
+    x = tf.concat(maps, -1) if len(maps) > 1 else maps[0]
+    trained = device.is_tpu() and normalization.is_trained_from_sums(params, training, norm_name)
+    is_plain = kernel_size == 3 and strides == dilation == keeps_every == 1
+    if trained and is_plain and _has_few_channels(x, filters):
+        with tf.compat.v1.variable_scope(conv_name):
+            kernel = conv_kernel(x, filters, 3)
+        kernels = tf.split(kernel, [part.shape.as_list()[-1] for part in maps], axis=2)
+        y = convolve_blocks([pixel_blocks.from_pixels(part) for part in maps], kernels)
+        variables = normalization.batch_norm_variables(norm_name, filters, zero_gamma)
+        y = normalization.normalize_batch(y, variables, params, tf.identity, groups=4)
+        return pixel_blocks.to_pixels(activation(y))
     if device.is_tpu() and kernel_size == 1:
         x, strides = every(x, strides), 1  # as conv2d does
-        trained = normalization.is_trained_from_sums(params, training, norm_name)
         if trained and _is_large_expansion(x, filters):
             with tf.compat.v1.variable_scope(conv_name):
                 kernel = conv_kernel(x, filters, 1)
             variables = normalization.batch_norm_variables(norm_name, filters, zero_gamma)
-            return _normalized_product(x, kernel, variables, params, keeps_every)
+            return activation(_normalized_product(x, kernel, variables, params, keeps_every))
     x = conv2d(x, filters, kernel_size, strides, padding, conv_name, dilation)
-    return normalization.batch_norm(x, params, training, norm_name, zero_gamma, keeps_every)
+    x = normalization.batch_norm(x, params, training, norm_name, zero_gamma, keeps_every)
+    return activation(x)
+
+
+def _has_few_channels(x, filters):
+    """Returns whether the products with zeros of `convolve_blocks` cost less than idle lanes."""
+    _, height, width, channels = x.shape.as_list()
+    is_even = None not in (height, width) and height % 2 == width % 2 == 0
+    return is_even and is_small_batch(x) and filters <= _FEW and channels <= 2 * _FEW
 
 
 def _is_large_expansion(x, filters):

@@ -146,13 +146,42 @@ def convolve_4x4_pixels(x, kernel):
     """
     pixels = tf.concat([x[:, i::4, j::4] for i in range(4) for j in range(4)], axis=-1)
     # Place i reads the pixels from 2 i - 3 on, in blocks whose first pixel is -4.
-    around = [[1, 4], [3, 2]]
+    blocks = kernel_of_blocks(_kernels_of_places(kernel, [[1, 4], [3, 2]]), 4)
+    return tf.nn.conv2d(pixels, blocks, 1, "SAME")
+
+
+def convolve_blocks(blocks, kernels):
+    """3x3 convolution of maps in the form of `pixel_blocks`.
+
+    Args:
+      blocks: maps `[batch, height / 2, width / 2, 4 * channels]`; all have one size.
+      kernels: `[3, 3, channels, filters]` for each map; the results are added.
+
+    Returns:
+      `[batch, height / 2, width / 2, 4 * filters]`.
+    """
+    # Place i reads the pixels from i - 1 on, in blocks whose first pixel is -2.
+    kernels = [
+        kernel_of_blocks(_kernels_of_places(kernel, [[1, 2], [2, 1]]), 2) for kernel in kernels
+    ]
+    return tf.nn.conv2d(tf.concat(blocks, -1), tf.concat(kernels, 2), 1, "SAME")
+
+
+def _kernels_of_places(kernel, around):
+    """Returns one kernel with the filters of several places, among zeros.
+
+    Args:
+      kernel: `[kernel_size, kernel_size, channels, filters]`.
+      around: of each place along a side, the zeros before the kernel and after it.
+
+    Returns:
+      `[side, side, channels, len(around) ** 2 * filters]`, places row by row.
+    """
     kernels = [
         tf.pad(kernel, [rows, columns, [0, 0], [0, 0]]) for rows in around for columns in around
     ]
-    channels, filters = kernel.shape.as_list()[2:]
-    kernel = tf.reshape(tf.stack(kernels, 3), [12, 12, channels, 4 * filters])
-    return tf.nn.conv2d(pixels, kernel_of_blocks(kernel, 4), 1, "SAME")
+    side, _, channels, filters = kernels[0].shape.as_list()
+    return tf.reshape(tf.stack(kernels, 3), [side, side, channels, len(kernels) * filters])
 
 
 def kernel_of_blocks(kernel, size):

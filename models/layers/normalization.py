@@ -226,7 +226,8 @@ def normalize_batch(x, variables, params, select, inside=None, sign=None, groups
         statistics are those of all. It returns `[..., channels]`.
       inside: NumPy bool `[height, width, 1]`, whether a value is part of `x`; None: all.
       sign: float32 `[channels]`, 1 or -1, by which `x` was multiplied; None: 1.
-      groups: number of places whose values are in the last dimension of `x`, `groups * channels`.
+      groups: number of places whose values are in the last dimension of `x`, `groups * channels`,
+        and in that of `select(x)` or not.
 
     Returns:
       A tensor of the shape of `select(x)` and the dtype of `x`.
@@ -245,8 +246,8 @@ def normalize_batch(x, variables, params, select, inside=None, sign=None, groups
         sums = tf.stack([tf.reduce_sum(tensor, axes), tf.reduce_sum(tensor * values, axes)])
         return sums if groups == 1 else tf.reduce_sum(tf.reshape(sums, [2, -1, channels]), 1)
 
-    def of_groups(values):
-        return values if groups == 1 else tf.tile(values, [groups])
+    def of_groups(values, like=x):
+        return values if like.shape[-1] == channels else tf.tile(values, [groups])
 
     @tf.custom_gradient
     def normalize(x, gamma, beta):
@@ -258,8 +259,9 @@ def normalize_batch(x, variables, params, select, inside=None, sign=None, groups
         inverse = tf.math.rsqrt(variance + params["batch_norm_epsilon"])
         scale = gamma * inverse
         kept = select(x)
-        values = tf.cast(kept, tf.float32) - shift
-        normalized = tf.cast(values * scale + (beta - mean * scale), x.dtype)
+        values = tf.cast(kept, tf.float32) - of_groups(shift, kept)
+        offset = of_groups(beta - mean * scale, kept)
+        normalized = tf.cast(values * of_groups(scale, kept) + offset, x.dtype)
 
         def gradient(upstream, *statistics_gradients):
             del statistics_gradients
@@ -268,7 +270,8 @@ def normalize_batch(x, variables, params, select, inside=None, sign=None, groups
             all_sums = reduce(sums)
             slope = -scale * inverse**2 * (all_sums[1] - mean * all_sums[0]) / count
             constant = -scale * all_sums[0] / count - slope * mean
-            (x_gradient,) = tf.gradients(kept, x, tf.cast(upstream * scale, x.dtype))
+            scaled = tf.cast(upstream * of_groups(scale, kept), x.dtype)
+            (x_gradient,) = tf.gradients(kept, x, scaled)
             x_gradient = tf.cast(x_gradient, tf.float32) + of_groups(constant)
             x_gradient += all_values * of_groups(slope)
             return tf.cast(x_gradient, x.dtype), (sums[1] - mean * sums[0]) * inverse, sums[0]

@@ -71,8 +71,7 @@ def inference(features, params, training):
         x = tf.concat([x, low], -1)
         for i in (1, 2):
             x = _conv(x, params["decoder_filters"], 3, params, training, f"conv_{i}")
-    logits = tf.compat.v1.layers.conv2d(x, params["num_classes"], 1, name="logits")
-    return {"logits": resize_bilinear(tf.cast(logits, tf.float32), height, width)}
+    return {"logits": segmentation.classify(x, params, height, width)}
 
 
 def _aspp(x, params, training):

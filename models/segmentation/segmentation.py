@@ -11,7 +11,8 @@ import tensorflow as tf
 
 from common.constants import IGNORED_CLASS
 from common.params import Floats, Strings
-from models.layers import device
+from models.layers import dense, device
+from models.layers.resize import resize_bilinear
 from models.model import Loss, Model, ModelError
 from models.segmentation import iou, overlay
 
@@ -81,6 +82,28 @@ def loss_scales(params):
     return scales
 
 
+def classify(x, params, height, width):
+    """Returns the logits of every pixel: a 1x1 convolution, `logits`, of a map, resized.
+
+    Args:
+      x: `[batch, map_height, map_width, channels]`.
+      params: see `default_params`.
+      height: of the image.
+      width: of the image.
+
+    Returns:
+      float32 `[batch, height, width, num_classes]`.
+    """
+    shape = [1, 1, x.shape.as_list()[-1], params["num_classes"]]
+    kernel, bias = dense.kernel_and_bias("logits", shape, x.dtype)
+    if device.is_tpu():  # in the order of _of_pixels, where lanes hold pixels
+        logits = tf.einsum("bhwc,cn->bnhw", x, kernel[0, 0]) + bias[:, tf.newaxis, tf.newaxis]
+        logits = tf.transpose(tf.cast(logits, tf.float32), [0, 2, 3, 1])
+    else:
+        logits = tf.nn.bias_add(tf.nn.conv2d(x, kernel, 1, "VALID"), bias)
+    return resize_bilinear(tf.cast(logits, tf.float32), height, width)
+
+
 def model_losses(features, labels, outputs, params):
     """The terms of the hyperparameter `losses`: cross-entropy, focal loss, Dice loss.
 
@@ -133,16 +156,21 @@ def cross_entropy(labels, logits, class_weights=(), focal_gamma=0.0):
 
 def _of_pixels(classes, logits):
     """Returns the softmax cross-entropy of each pixel, float32 `[batch, height, width]`."""
-    if device.is_tpu():
-        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=classes, logits=logits)
-    # Reductions over a few classes are slow on a CPU in the last dimension, and fast in the first.
-    logits = tf.transpose(logits, [3, 0, 1, 2])
-    logits -= tf.stop_gradient(tf.reduce_max(logits, 0))
-    num_classes, largest = logits.shape.as_list()[0], tf.reduce_max(classes)
-    is_class = tf.debugging.Assert(largest < num_classes, ["not a class:", largest])
-    with tf.control_dependencies([is_class]):
-        targets = tf.one_hot(classes, num_classes, axis=0)
-    return tf.math.log(tf.reduce_sum(tf.exp(logits), 0)) - tf.reduce_sum(logits * targets, 0)
+    # Reductions over a few classes are slow in the last dimension: a CPU has no vectors for them,
+    # and most lanes of a TPU would be idle.
+    num_classes = logits.shape.as_list()[-1]
+    if device.is_tpu():  # no assertion stops it there: NaN does
+        logits, axis = tf.transpose(logits, [0, 3, 1, 2]), 1
+        base = tf.where(classes < num_classes, 0.0, float("nan"))
+    else:
+        logits, axis = tf.transpose(logits, [3, 0, 1, 2]), 0
+        largest = tf.reduce_max(classes)
+        is_class = tf.debugging.Assert(largest < num_classes, ["not a class:", largest])
+        with tf.control_dependencies([is_class]):
+            base = tf.constant(0.0)
+    logits -= tf.stop_gradient(tf.reduce_max(logits, axis, keepdims=True))
+    of_class = tf.reduce_sum(logits * tf.one_hot(classes, num_classes, axis=axis), axis)
+    return base + tf.math.log(tf.reduce_sum(tf.exp(logits), axis)) - of_class
 
 
 def dice(labels, logits, class_weights=()):

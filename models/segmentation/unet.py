@@ -11,14 +11,13 @@ import tensorflow as tf
 
 from models.layers.conv_batch_norm import conv2d_batch_norm
 from models.layers.dropout import dropout
-from models.layers.resize import resize_bilinear
+from models.layers.pixel_blocks import double_by_convolution
 from models.model import ModelError, check_fractions, check_positive
 from models.segmentation import segmentation
 from models.vision import backbones
 
 OWN = "own"
 _MAX_DEPTH = 5  # levels of the backbones
-_TRANSPOSED = tf.compat.v1.variance_scaling_initializer(2.0, "fan_in", "untruncated_normal")
 
 
 def default_params():
@@ -74,9 +73,8 @@ def inference(features, params, training):
     for level in reversed(range(params["output_level"], params["depth"])):
         with tf.compat.v1.variable_scope(f"decoder/level_{level}"):
             x = _up(x, maps[level], params["width"] * 2**level)
-            x = _double_conv(x, params["width"] * 2**level, params, training)
-    logits = tf.compat.v1.layers.conv2d(x, params["num_classes"], 1, name="logits")
-    return {"logits": resize_bilinear(tf.cast(logits, tf.float32), height, width)}
+            x = _double_conv([x, maps[level]], params["width"] * 2**level, params, training)
+    return {"logits": segmentation.classify(x, params, height, width)}
 
 
 def _encoder(features, params, training):
@@ -99,15 +97,15 @@ def _encoder(features, params, training):
 
 
 def _double_conv(x, filters, params, training):
-    """Two 3x3 convolutions, each with batch norm and ReLU."""
+    """Two 3x3 convolutions, each with batch norm and ReLU, of a map or of several as one."""
     for i in (1, 2):
         names = f"conv_{i}", f"batch_norm_{i}"
-        x = tf.nn.relu(conv2d_batch_norm(x, filters, 3, params, training, names=names))
+        x = conv2d_batch_norm(x, filters, 3, params, training, names=names, activation=tf.nn.relu)
     return x
 
 
 def _up(x, skip, filters):
-    """Doubles the resolution by a transposed 2x2 convolution, and concatenates the skip connection.
+    """Doubles the resolution by a transposed 2x2 convolution, to that of the skip connection.
 
     Args:
       x: `[batch, height, width, channels]`.
@@ -115,22 +113,18 @@ def _up(x, skip, filters):
       filters: output channels of the transposed convolution.
 
     Returns:
-      `[batch, skip_height, skip_width, filters + skip_channels]`.
+      `[batch, skip_height, skip_width, filters]`.
     """
-    _, height, width, channels = x.shape.as_list()
-    kernel = tf.compat.v1.get_variable(
-        "up/kernel", [2, 2, filters, channels], x.dtype, initializer=_TRANSPOSED
-    )
-    size = [tf.shape(x)[0], 2 * height, 2 * width, filters]
-    x = tf.nn.conv2d_transpose(x, kernel, size, 2, "VALID")
+    x = double_by_convolution(x, filters, "up")
     # An odd side was rounded up, or down by a convolution without padding.
     _, rows, columns, _ = skip.shape.as_list()
-    if rows < 2 * height or columns < 2 * width:
+    _, height, width, _ = x.shape.as_list()
+    if rows < height or columns < width:
         x = x[:, :rows, :columns]
-    missing = [max(0, rows - 2 * height), max(0, columns - 2 * width)]
+    missing = [max(0, rows - height), max(0, columns - width)]
     if any(missing):
         x = tf.pad(x, [[0, 0], [0, missing[0]], [0, missing[1]], [0, 0]])
-    return tf.concat([x, skip], -1)
+    return x
 
 
 MODEL = segmentation.model("unet", default_params, inference, check_params, unused_params)

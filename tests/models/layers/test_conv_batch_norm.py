@@ -64,6 +64,38 @@ def test_an_expansion_differs_from_another_variance():
     numerics.assert_far(actual, other, **ARITHMETIC)
 
 
+# 27 products of a pixel instead of the sums over channels; as above otherwise.
+OF_BLOCKS = {"terms": BATCH * HEIGHT * 8 * 9 * CHANNELS, "depth": ARITHMETIC["depth"]}
+
+
+@pytest.mark.parametrize("others", [0, 2])
+def test_few_channels_have_the_values_and_gradients_of_pixels(others):
+    def build(x, params):
+        maps = [x, 2 * x[..., :others]] if others else x
+        return conv2d_batch_norm(maps, FILTERS, 3, params, training=True, activation=tf.nn.softplus)
+
+    assert_same(build, [BATCH, HEIGHT, 8, CHANNELS], **OF_BLOCKS)
+
+
+def test_blocks_in_another_order_differ():
+    def build(x, params, use_tpu):
+        x = tf.reverse(x, [2]) if use_tpu else x
+        return conv2d_batch_norm(x, FILTERS, 3, params, training=True)
+
+    shape = [BATCH, HEIGHT, 8, CHANNELS]
+    (actual, *_), _ = run(lambda x, params: build(x, params, True), shape, use_tpu=True)
+    (other, *_), _ = run(lambda x, params: build(x, params, False), shape, use_tpu=False)
+    numerics.assert_far(actual, other, **OF_BLOCKS)
+
+
+@pytest.mark.parametrize("shape", [[BATCH, HEIGHT, WIDTH, CHANNELS], [33, HEIGHT, 8, CHANNELS]])
+def test_odd_sides_and_large_batches_stay_pixels(shape):
+    def build(x, params):
+        return conv2d_batch_norm(x, FILTERS, 3, params, training=True)
+
+    assert "Transpose" not in run(build, shape, use_tpu=True)[1]
+
+
 def num_convolutions(filters, shape, trainable=".*"):
     def build(x, params):
         params = {**params, "trainable": trainable}

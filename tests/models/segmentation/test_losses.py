@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from common.constants import IGNORED_CLASS
+from models.layers import device
 from models.segmentation import segmentation
 from tests import numerics
 
@@ -33,10 +34,12 @@ def pixels_of(image):
         yield label, PROBABILITIES[image, row, column, label]
 
 
+@pytest.mark.parametrize("use_tpu", [False, True])
 @pytest.mark.parametrize("gamma", [0.0, 2.0, 0.5])
 @pytest.mark.parametrize("class_weights", [(), WEIGHTS])
-def test_cross_entropy_and_focal_loss_are_means_over_labeled_pixels(gamma, class_weights):
-    values, weights = run(segmentation.cross_entropy, class_weights, gamma)
+def test_cross_entropy_and_focal_loss_are_means_over_labeled_pixels(gamma, class_weights, use_tpu):
+    with device.scope({"use_tpu": use_tpu}):
+        values, weights = run(segmentation.cross_entropy, class_weights, gamma)
     table = class_weights or np.ones(NUM_CLASSES)
     for image in range(len(LABELS)):
         found = [(table[c], -((1 - p) ** gamma) * np.log(p)) for c, p in pixels_of(image)]
@@ -97,3 +100,10 @@ def test_a_label_without_a_class_is_an_error_and_not_a_wrong_loss(session):
     values, _ = segmentation.cross_entropy(labels, tf.zeros([1, 2, 2, NUM_CLASSES]))
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"not a class:.*4"):
         session.run(values)
+
+
+def test_on_a_tpu_it_makes_the_loss_nan(session):
+    labels = tf.constant([[[0, NUM_CLASSES]]], tf.uint8)
+    with device.scope({"use_tpu": True}):
+        values, _ = segmentation.cross_entropy(labels, tf.zeros([1, 1, 2, NUM_CLASSES]))
+    assert np.isnan(session.run(values)).all()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from models.layers import device, normalization, pixel_blocks
+from models.layers import device, normalization
 from models.layers.convolution import (
     conv2d,
     conv2d_with_one_before,
@@ -67,13 +67,14 @@ def conv2d_batch_norm(
     trained = device.is_tpu() and normalization.is_trained_from_sums(params, training, norm_name)
     is_plain = kernel_size == 3 and strides == dilation == keeps_every == 1
     if trained and is_plain and _has_few_channels(x, filters):
+        # XLA removes the conversions between two such layers.
         with tf.compat.v1.variable_scope(conv_name):
             kernel = conv_kernel(x, filters, 3)
         kernels = tf.split(kernel, [part.shape.as_list()[-1] for part in maps], axis=2)
-        y = convolve_blocks([pixel_blocks.from_pixels(part) for part in maps], kernels)
+        y = convolve_blocks([tf.nn.space_to_depth(part, 2) for part in maps], kernels)
         variables = normalization.batch_norm_variables(norm_name, filters, zero_gamma)
         y = normalization.normalize_batch(y, variables, params, tf.identity, groups=4)
-        return pixel_blocks.to_pixels(activation(y))
+        return tf.nn.depth_to_space(activation(y), 2)
     if device.is_tpu() and kernel_size == 1:
         x, strides = every(x, strides), 1  # as conv2d does
         if trained and _is_large_expansion(x, filters):

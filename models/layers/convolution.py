@@ -151,10 +151,13 @@ def convolve_4x4_pixels(x, kernel):
 
 
 def convolve_blocks(blocks, kernels):
-    """3x3 convolution of maps in the form of `pixel_blocks`.
+    """3x3 convolution of maps whose channels are those of 2x2 pixels.
+
+    A TPU computes 128 channels at a time, and its memory holds them in full: of a map with 16
+    channels seven eighths are padding.
 
     Args:
-      blocks: maps `[batch, height / 2, width / 2, 4 * channels]`; all have one size.
+      blocks: `[batch, height / 2, width / 2, 4 * channels]`, from `tf.nn.space_to_depth`.
       kernels: `[3, 3, channels, filters]` for each map; the results are added.
 
     Returns:

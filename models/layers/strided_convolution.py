@@ -63,6 +63,8 @@ def doubling_conv2d(x, kernel):
     if not _leaves_lanes_idle(kernel.shape.as_list()[2]):
         size = [tf.shape(x)[0], 2 * height, 2 * width, kernel.shape.as_list()[2]]
         return tf.nn.conv2d_transpose(x, kernel, size, 2, "SAME")
+    if kernel.shape.as_list()[0] == 2:  # no two pixels share a value, so its gradient is as fast
+        return _transposed(x, tf.convert_to_tensor(kernel), _before(kernel))
 
     @tf.custom_gradient
     def convolved(x, kernel):

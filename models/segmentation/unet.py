@@ -11,13 +11,14 @@ import tensorflow as tf
 
 from models.layers.conv_batch_norm import conv2d_batch_norm
 from models.layers.dropout import dropout
-from models.layers.pixel_blocks import double_by_convolution
+from models.layers.strided_convolution import doubling_conv2d
 from models.model import ModelError, check_fractions, check_positive
 from models.segmentation import segmentation
 from models.vision import backbones
 
 OWN = "own"
 _MAX_DEPTH = 5  # levels of the backbones
+_TRANSPOSED = tf.compat.v1.variance_scaling_initializer(2.0, "fan_in", "untruncated_normal")
 
 
 def default_params():
@@ -115,7 +116,9 @@ def _up(x, skip, filters):
     Returns:
       `[batch, skip_height, skip_width, filters]`.
     """
-    x = double_by_convolution(x, filters, "up")
+    shape = [2, 2, filters, x.shape.as_list()[-1]]
+    kernel = tf.compat.v1.get_variable("up/kernel", shape, x.dtype, initializer=_TRANSPOSED)
+    x = doubling_conv2d(x, kernel)
     # An odd side was rounded up, or down by a convolution without padding.
     _, rows, columns, _ = skip.shape.as_list()
     _, height, width, _ = x.shape.as_list()

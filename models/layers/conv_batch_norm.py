@@ -61,13 +61,12 @@ def conv2d_batch_norm(
       and keeps_every, rounded up.
     """
     conv_name, norm_name = names
-    activation = activation or (lambda y: y)
     maps = x if isinstance(x, list) else [x]
     x = tf.concat(maps, -1) if len(maps) > 1 else maps[0]
     trained = device.is_tpu() and normalization.is_trained_from_sums(params, training, norm_name)
     is_plain = kernel_size == 3 and strides == dilation == keeps_every == 1
-    if trained and is_plain and _has_few_channels(x, filters):
-        # XLA removes the conversions between two such layers.
+    # XLA removes the conversions between two such layers if the activation is not between them.
+    if trained and activation and is_plain and _has_few_channels(x, filters):
         with tf.compat.v1.variable_scope(conv_name):
             kernel = conv_kernel(x, filters, 3)
         kernels = tf.split(kernel, [part.shape.as_list()[-1] for part in maps], axis=2)
@@ -75,6 +74,7 @@ def conv2d_batch_norm(
         variables = normalization.batch_norm_variables(norm_name, filters, zero_gamma)
         y = normalization.normalize_batch(y, variables, params, tf.identity, groups=4)
         return tf.nn.depth_to_space(activation(y), 2)
+    activation = activation or (lambda y: y)
     if device.is_tpu() and kernel_size == 1:
         x, strides = every(x, strides), 1  # as conv2d does
         if trained and _is_large_expansion(x, filters):

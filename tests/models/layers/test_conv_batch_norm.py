@@ -80,7 +80,7 @@ def test_few_channels_have_the_values_and_gradients_of_pixels(others):
 def test_blocks_in_another_order_differ():
     def build(x, params, use_tpu):
         x = tf.reverse(x, [2]) if use_tpu else x
-        return conv2d_batch_norm(x, FILTERS, 3, params, training=True)
+        return conv2d_batch_norm(x, FILTERS, 3, params, training=True, activation=tf.nn.softplus)
 
     shape = [BATCH, HEIGHT, 8, CHANNELS]
     (actual, *_), _ = run(lambda x, params: build(x, params, True), shape, use_tpu=True)
@@ -88,12 +88,21 @@ def test_blocks_in_another_order_differ():
     numerics.assert_far(actual, other, **OF_BLOCKS)
 
 
-@pytest.mark.parametrize("shape", [[BATCH, HEIGHT, WIDTH, CHANNELS], [33, HEIGHT, 8, CHANNELS]])
-def test_odd_sides_and_large_batches_stay_pixels(shape):
+@pytest.mark.parametrize(
+    ("width", "batch", "activation", "is_blocks"),
+    [
+        (8, BATCH, tf.nn.relu, True),
+        (WIDTH, BATCH, tf.nn.relu, False),  # an odd side
+        (8, 32, tf.nn.relu, False),  # images along the lanes
+        (8, BATCH, None, False),
+    ],
+)
+def test_blocks_are_computed_only_where_they_save_time(width, batch, activation, is_blocks):
     def build(x, params):
-        return conv2d_batch_norm(x, FILTERS, 3, params, training=True)
+        return conv2d_batch_norm(x, FILTERS, 3, params, training=True, activation=activation)
 
-    assert "Transpose" not in run(build, shape, use_tpu=True)[1]
+    kinds = run(build, [batch, HEIGHT, width, CHANNELS], use_tpu=True)[1]
+    assert ("SpaceToDepth" in kinds) == is_blocks
 
 
 def num_convolutions(filters, shape, trainable=".*"):

@@ -159,18 +159,18 @@ def _of_pixels(classes, logits):
     # Reductions over a few classes are slow in the last dimension: a CPU has no vectors for them,
     # and most lanes of a TPU would be idle.
     num_classes = logits.shape.as_list()[-1]
-    if device.is_tpu():  # no assertion stops it there: NaN does
-        logits, axis = tf.transpose(logits, [0, 3, 1, 2]), 1
-        base = tf.where(classes < num_classes, 0.0, float("nan"))
-    else:
-        logits, axis = tf.transpose(logits, [3, 0, 1, 2]), 0
-        largest = tf.reduce_max(classes)
-        is_class = tf.debugging.Assert(largest < num_classes, ["not a class:", largest])
-        with tf.control_dependencies([is_class]):
-            base = tf.constant(0.0)
+    is_tpu, largest = device.is_tpu(), tf.reduce_max(classes)
+    order, axis = ([0, 3, 1, 2], 1) if is_tpu else ([3, 0, 1, 2], 0)
+    logits = tf.transpose(logits, order)
+    checks = []  # no assertion stops a TPU, but a loss of NaN does
+    if not is_tpu:
+        checks.append(tf.debugging.Assert(largest < num_classes, ["not a class:", largest]))
+    with tf.control_dependencies(checks):
+        targets = tf.one_hot(classes, num_classes, axis=axis)
     logits -= tf.stop_gradient(tf.reduce_max(logits, axis, keepdims=True))
-    of_class = tf.reduce_sum(logits * tf.one_hot(classes, num_classes, axis=axis), axis)
-    return base + tf.math.log(tf.reduce_sum(tf.exp(logits), axis)) - of_class
+    of_class = tf.reduce_sum(logits * targets, axis)
+    losses = tf.math.log(tf.reduce_sum(tf.exp(logits), axis)) - of_class
+    return tf.where(classes < num_classes, losses, float("nan")) if is_tpu else losses
 
 
 def dice(labels, logits, class_weights=()):

@@ -48,6 +48,12 @@ class Drawing:
             self.masks * (1 + self.classes)[:, None, None], axis=0, dtype=np.uint8
         ).reshape(self.image.shape[:2])
 
+    @property
+    def object_mask(self) -> np.ndarray:
+        """The number of a shape from 1 in its pixels, 0 elsewhere, uint8 `[height, width]`."""
+        found = (n * mask for n, mask in enumerate(self.masks, start=1))
+        return sum(found, 0 * self.class_mask).astype(np.uint8)
+
 
 def draw(
     number: int,
@@ -186,6 +192,18 @@ def write_voc(folder: pathlib.Path, splits: dict[str, int], **options) -> None:
             stems.append(file_name(image_id)[: -len(".png")])
             (folder / "Annotations" / f"{stems[-1]}.xml").write_text(voc(image_id, drawing))
         (folder / "ImageSets" / "Main" / f"{split}.txt").write_text("\n".join(stems) + "\n")
+
+
+def write_voc_objects(folder: pathlib.Path, splits: dict[str, int], **options) -> None:
+    """Writes `write_voc`'s files, `SegmentationObject/*.png` and `SegmentationClass/*.png`."""
+    write_voc(folder, splits, **options)
+    for kind in ("object", "class"):
+        place = folder / f"Segmentation{kind.title()}"
+        place.mkdir()
+        for split, count in splits.items():
+            for image_id, drawing in drawings(split, count, **options).items():
+                mask = getattr(drawing, f"{kind}_mask")
+                Image.fromarray(mask).save(place / file_name(image_id))
 
 
 def voc(image_id: int, drawing: Drawing) -> str:

@@ -284,7 +284,7 @@ def write_annotated_images(folder):
     """Writes the images with boxes and masks that docs/data_boxes.md names."""
     shapes_data.write_coco(folder / "shapes_coco", {"train": 6, "val": 3})
     shapes_data.write_voc(folder / "VOC2007", {"train": 6, "val": 3})
-    write_voc_objects(folder / "VOC2012")
+    shapes_data.write_voc_objects(folder / "VOC2012", {"train": 6})
     shapes_data.write_yolo(folder / "roboflow_export", {"train": 6, "val": 3})
     shapes_data.write_masks(folder / "drawn", {"train": 6, "val": 3})
     for split in ("train", "val"):
@@ -292,18 +292,6 @@ def write_annotated_images(folder):
             place = folder / "CamVid" / f"{split}{suffix}"
             place.parent.mkdir(exist_ok=True)
             (folder / "drawn" / kind / split).rename(place)
-
-
-def write_voc_objects(folder):
-    """Writes images of Pascal VOC with masks of objects and of their classes."""
-    shapes_data.write_voc(folder, {"train": 6})
-    for kind in ("Object", "Class"):
-        (folder / f"Segmentation{kind}").mkdir()
-    for image_id, drawing in shapes_data.drawings("train", 6).items():
-        numbers = sum((n * mask for n, mask in enumerate(drawing.masks, 1)), 0 * drawing.class_mask)
-        for kind, values in (("Object", numbers), ("Class", drawing.class_mask)):
-            path = folder / f"Segmentation{kind}" / shapes_data.file_name(image_id)
-            Image.fromarray(values.astype(np.uint8)).save(path)
 
 
 def write_label_studio(folder):

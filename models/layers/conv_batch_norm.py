@@ -20,9 +20,9 @@ from models.layers.convolution import (
     is_small_batch,
 )
 from models.layers.normalization import every
+from models.layers.strided_convolution import LANES
 
 _AXES = [0, 1, 2]  # batch, height, width
-_FEW = 32  # channels: four times as many are the lanes of a TPU
 
 
 def conv2d_batch_norm(
@@ -91,7 +91,8 @@ def _has_few_channels(x, filters):
     """Returns whether the products with zeros of `convolve_blocks` cost less than idle lanes."""
     _, height, width, channels = x.shape.as_list()
     is_even = None not in (height, width) and height % 2 == width % 2 == 0
-    return is_even and is_small_batch(x) and filters <= _FEW and channels <= 2 * _FEW
+    leaves_lanes_idle = 4 * filters <= LANES and 2 * channels <= LANES
+    return is_even and is_small_batch(x) and leaves_lanes_idle
 
 
 def _is_large_expansion(x, filters):

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from models.layers import device
 
-_LANES = 128  # channels that a TPU computes at a time
+LANES = 128  # channels that a TPU computes at a time
 
 
 def halving_conv2d(x, kernel, before=None):
@@ -80,7 +80,7 @@ def doubling_conv2d(x, kernel):
 
 
 def _leaves_lanes_idle(channels):
-    return device.is_tpu() and 4 * channels <= _LANES
+    return device.is_tpu() and 4 * channels <= LANES
 
 
 def _before(kernel):

@@ -159,11 +159,12 @@ def _of_pixels(classes, logits):
     # Reductions over a few classes are slow in the last dimension: a CPU has no vectors for them,
     # and most lanes of a TPU would be idle.
     num_classes = logits.shape.as_list()[-1]
-    is_tpu, largest = device.is_tpu(), tf.reduce_max(classes)
+    is_tpu = device.is_tpu()
     order, axis = ([0, 3, 1, 2], 1) if is_tpu else ([3, 0, 1, 2], 0)
     logits = tf.transpose(logits, order)
     checks = []  # no assertion stops a TPU, but a loss of NaN does
     if not is_tpu:
+        largest = tf.reduce_max(classes)
         checks.append(tf.debugging.Assert(largest < num_classes, ["not a class:", largest]))
     with tf.control_dependencies(checks):
         targets = tf.one_hot(classes, num_classes, axis=axis)

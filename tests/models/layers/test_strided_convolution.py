@@ -12,7 +12,7 @@ BATCH, CHANNELS, FILTERS = 3, 5, 7
 
 
 def compute(convolution, kernel_size, shape, use_tpu, second_order=False):
-    """Returns the outputs and gradients, and the strides above 1 of transposed convolutions."""
+    """Returns the outputs and gradients, and the strides of transposed convolutions."""
     random = np.random.default_rng(4)
     channels = [CHANNELS, FILTERS] if convolution is halving_conv2d else [FILTERS, CHANNELS]
     with tf.Graph().as_default() as graph, tf.compat.v1.Session() as session:
@@ -30,7 +30,7 @@ def compute(convolution, kernel_size, shape, use_tpu, second_order=False):
         strides = {
             tuple(op.get_attr("strides"))
             for op in graph.get_operations()
-            if op.type == "Conv2DBackpropInput" and max(op.get_attr("strides")) > 1
+            if op.type == "Conv2DBackpropInput"
         }
         return session.run([y, *gradients]), strides
 
@@ -57,7 +57,9 @@ def test_values_and_gradients_are_those_of_a_cpu(convolution, kernel_size):
         compute(convolution, kernel_size, (8, 6), use_tpu) for use_tpu in (True, False)
     )
     check(actual, expected, kernel_size)
-    assert (strides, of_cpu) == (set(), {(1, 2, 2, 1)})
+    # The gradient of pixels that share no value is left to TensorFlow: it has no strides of 2.
+    of_tpu = {(1, 1, 1, 1)} if (convolution, kernel_size) == (doubling_conv2d, 2) else set()
+    assert (strides, of_cpu) == (of_tpu, {(1, 2, 2, 1)})
 
 
 @pytest.mark.parametrize("convolution", [halving_conv2d, doubling_conv2d])

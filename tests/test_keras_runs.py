@@ -183,6 +183,7 @@ def test_a_step_of_an_application_is_that_of_run_cpu(name, size, train_both, tmp
 
 @pytest.mark.slow
 def test_mirrored_replicas_train_alike(trained, cpu, tmp_path, variables):
+    keras_network._cached.cache_clear()  # so that the network is built under the strategy
     cpu(tmp_path, *STEPS, "--strategy=mirrored", "--replicas=2")
     numerics.assert_all_close(variables(tmp_path), variables(trained), terms=14 * 15, depth=3 * 3)
 

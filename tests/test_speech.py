@@ -13,6 +13,7 @@ from common.errors import UsageError
 from input_fns.audio.audio_pipeline import AudioPipeline
 from input_fns.core import serving
 from models.layers import device
+from models.speech import log_mel
 from tests import audio_data, numerics
 from tests.conftest import EMULATED, _runner
 from tests.marks import slow
@@ -268,8 +269,14 @@ def excess(runs, keywords, texts, variables, tmp_path):
     return measure
 
 
+@pytest.fixture
+def exact_spectra(monkeypatch):
+    """Turns off the split of factors on a TPU, exact to 15 bits: test_log_mel.py has its error."""
+    monkeypatch.setattr(log_mel, "_rounded", tf.identity)
+
+
 @pytest.mark.slow
-@pytest.mark.usefixtures("smooth_activations")
+@pytest.mark.usefixtures("smooth_activations", "exact_spectra")
 @pytest.mark.parametrize("name", CASES)
 def test_8_cores_train_like_one_cpu(excess, name):
     assert excess(name) < 1

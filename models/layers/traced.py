@@ -42,14 +42,16 @@ class Source:
 def tensorflow_2():
     """Executes eagerly and with the behaviour of TensorFlow 2, inside the construction of a graph.
 
-    `engine.cli.runtime.prepare` enables that of TensorFlow 1 for the rest.
+    `engine.cli.runtime.prepare` enables that of TensorFlow 1 for the rest. A strategy and variable
+    creators of the graph do not apply.
     """
     was_enabled, had_equality = tf2.enabled(), tf.Tensor._USE_EQUALITY
     had_shapes = tensor_shape._TENSORSHAPE_V2_OVERRIDE
     tf2.enable()
     tf.Tensor._USE_EQUALITY = tensor_shape._TENSORSHAPE_V2_OVERRIDE = True
     try:
-        with context.eager_mode():
+        # Both are read from the default graph, in eager mode too.
+        with tf.Graph().as_default(), context.eager_mode():
             yield
     finally:
         if not was_enabled:

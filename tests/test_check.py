@@ -87,6 +87,7 @@ def check(check_with, tiny_flags):
 # Of recipes for a CPU, whose batches are small or not divisible by the cores.
 FOR_CPUS = {
     "fsdd": ["--eval_batch_size=128"],
+    "people": ["--eval_batch_size=128"],
     "shapes": ["--eval_batch_size=128"],
     "shapes_instances": ["--eval_batch_size=128"],
     "tinyshakespeare": ["--train_batch_size=16"],

@@ -111,7 +111,14 @@ def test_a_recipe_of_a_language_model_is_built(path):
     assert sum(sizes) == (65 + 64) * 128 + 4 * layer + 256
 
 
-CLASSES = {"coco": 80, "coco_instances": 80, "bccd": 3, "shapes": 2, "shapes_instances": 2}
+CLASSES = {
+    "bccd": 3,
+    "coco": 80,
+    "coco_instances": 80,
+    "people": 1,
+    "shapes": 2,
+    "shapes_instances": 2,
+}
 
 
 @pytest.mark.slow(cost=0.1)

@@ -31,6 +31,8 @@ _CLOCK = {"v2": 700e6, "v3": 940e6, "v4": 1050e6, "v5e": 1.5e9, "v5p": 1.75e9, "
 # Bytes/s of the memory of a TPU device; a chip of v2 and v3 has two.
 # https://cloud.google.com/tpu/docs/system-architecture-tpu-vm
 _MEMORY = {"v2": 350e9, "v3": 450e9, "v4": 1.228e12, "v5e": 819e9, "v5p": 2.765e12, "v6e": 1.64e12}
+# Published times of steps on TPUs per modeled time, the median: docs/check.md.
+MEASURED_PER_MODELED = 1.4
 # A larger estimate for one execution is an overflow of the compiler: 18 minutes of a v3 core.
 _MAX_CYCLES = 10**12
 
@@ -57,7 +59,9 @@ class StepTime:
     """Modeled time of a step on one core.
 
     Attributes:
-      seconds: time of a step.
+      seconds: time of a step, at least.
+      expected_seconds: about the time of a step in a training with input and host, as published
+        ones were slower than this model.
       compiler_seconds: part of it that the compiler estimates.
       moved_seconds: part of it of the instructions that the compiler does not estimate, by their
         bytes.
@@ -71,6 +75,7 @@ class StepTime:
     """
 
     seconds: float
+    expected_seconds: float
     compiler_seconds: float
     moved_seconds: float
     all_reduce_seconds: float
@@ -80,7 +85,6 @@ class StepTime:
     unknown_loops: tuple[str, ...] = ()
     skipped_branches: int = 0
     custom_calls: tuple[str, ...] = ()
-
 
 def estimate_step_time(optimized: bytes, slice_: Topology, flops: float, line_of_op) -> StepTime:
     """Returns the step time, the sum of those of all executed instructions.
@@ -119,6 +123,7 @@ def estimate_step_time(optimized: bytes, slice_: Topology, flops: float, line_of
     total = sum(parts)
     return StepTime(
         total,
+        total * MEASURED_PER_MODELED,
         *parts,
         copy_seconds=sum(taken for i, taken in times.values() if i.opcode == "copy"),
         share_of_peak=flops / total / _PEAK[generation] if total else 0.0,

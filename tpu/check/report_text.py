@@ -132,6 +132,9 @@ def _table(report):
             if found.step_time
         }
 
+    def seconds(value):
+        return f"{value * 1e3:.2f} ms" if value < 1 else f"{value:.2f} s"
+
     rows = {
         "batch per core": {mode: str(found.batch_size or "-") for mode, found in modes.items()},
         "parameters": sized(lambda sizes: f"{sizes.parameters:,}"),
@@ -143,7 +146,12 @@ def _table(report):
         "FLOPs per step": sized(_flops),
     }
     optional_rows = {
-        "step time, modeled": timed(lambda _, s: f"{s * 1e3:.2f} ms" if s < 1 else f"{s:.2f} s"),
+        "step time, modeled": timed(lambda _, s: seconds(s)),
+        "step time, expected": {
+            mode: seconds(found.step_time.expected_seconds)
+            for mode, found in modes.items()
+            if mode == "train" and found.step_time
+        },
         "share of peak": timed(lambda found, _: f"{found.step_time.share_of_peak:.1%}"),
         "examples/s per core": timed(lambda found, s: f"{found.batch_size / s:,.0f}"),
         "examples/s, slice": timed(lambda found, s: f"{found.global_batch_size / s:,.0f}"),

@@ -57,6 +57,7 @@ def test_cycles_are_time_by_the_clock(program):
     program.add("fusion", shape(8, 128), x, cycles=940_000)
     found = program.time(flops=61.5e9)
     assert found.seconds == pytest.approx(1e-3)
+    assert found.expected_seconds == pytest.approx(1.4e-3)
     assert found.share_of_peak == pytest.approx(1.0)
 
 

@@ -46,8 +46,8 @@ class CocoMetric:
         Args:
           params: hyperparameters of the model.
           pipeline: its data set has `annotations`, and perhaps the properties `category_ids`, the
-            official category of each class, and `image_ids`, a file with the official ids of the
-            images 1, 2, ... if these are not numbers.
+            official category of each class, and `image_ids`, a file with the official ids or the
+            paths of the images 1, 2, ... if the numbers are not official.
 
         Raises:
           ModelError: pycocotools is missing, or the file of `image_ids` is invalid.
@@ -86,7 +86,8 @@ class CocoMetric:
             self._images.append({"id": number, **size})
             self._add_truth(number, truth, labels["areas"][i][is_box])
             self._add_results(number, found)
-            self._examples.add(number, None if images is None else images[i], truth, found)
+            image = None if images is None else images[i]
+            self._examples.add(self._id(number), image, truth, found)
 
     def result(self) -> dict[str, float]:
         """Returns the twelve metrics of COCO over all images."""
@@ -114,12 +115,15 @@ class CocoMetric:
         results = [
             {
                 **one,
-                "image_id": self._image_ids.get(one["image_id"], one["image_id"]),
+                "image_id": self._id(one["image_id"]),
                 "category_id": self._category_ids[one["category_id"] - 1],
             }
             for one in self._results
         ]
         return {"detections.json": json.dumps(results) + "\n"}
+
+    def _id(self, number):
+        return self._image_ids.get(number, number)
 
     def write(self, evaluation) -> dict[str, Any]:
         """Writes the curves of precision and recall, the first images and the worst ones."""

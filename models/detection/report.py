@@ -18,6 +18,7 @@ _SIDE = 360  # pixels: the longest side of a picture
 _LINE, _MARGIN = 14, 4  # pixels
 # A detection is drawn, and counts among the errors of an image, from this score.
 _MIN_SCORE = 0.3
+_MAX_ID = 30  # letters: the end of a path
 _MAX_NAMED, _MAX_NAME = 12, 20  # classes of a legend; letters
 _PLOT, _LEFT = 400, 40  # pixels
 Arrays = Mapping[str, np.ndarray]
@@ -33,11 +34,11 @@ class Examples:
         self._worst: list[tuple] = []  # a heap of (errors, -order, example)
         self._count = 0
 
-    def add(self, number: int, image: Any, truth: Arrays, found: Arrays) -> None:
+    def add(self, image_id: int | str, image: Any, truth: Arrays, found: Arrays) -> None:
         """Adds an image.
 
         Args:
-          number: its id.
+          image_id: its id or path.
           image: encoded file, or uint8 `[height, width, 1 or 3]`; None draws nothing.
           truth: `boxes`, `classes`, `is_crowd`, `[m, ...]`.
           found: `boxes`, `scores`, `classes`, `[d, ...]`, best score first. Both may have `masks`,
@@ -47,7 +48,7 @@ class Examples:
             return
         shown = found["scores"] >= _MIN_SCORE
         found = {name: values[shown] for name, values in found.items()}
-        example = (number, image, truth, found)
+        example = (image_id, image, truth, found)
         if len(self._first) < _NUM_EXAMPLES:
             self._first.append(example)
         errors = num_errors(truth, found)
@@ -77,7 +78,7 @@ class Examples:
             top += row.height + _MARGIN
         return sheet
 
-    def _pair(self, number, image, truth, found):
+    def _pair(self, image_id, image, truth, found):
         """Draws the predictions of an image, and on their right its boxes."""
         picture = _open(image)
         scale = _SIDE / max(picture.size)
@@ -90,7 +91,7 @@ class Examples:
         ]
         pair = Image.new("RGB", (2 * _SIDE + _MARGIN, size[1] + _LINE), "white")
         sides = (
-            (f"image {number}: {len(captions)} predictions", found, captions),
+            (f"image {str(image_id)[-_MAX_ID:]}: {len(captions)} predictions", found, captions),
             (f"{len(names)} boxes, {num_errors(truth, found)} errors", truth, names),
         )
         for i, (title, boxes, texts) in enumerate(sides):

@@ -86,6 +86,7 @@ class StepTime:
     skipped_branches: int = 0
     custom_calls: tuple[str, ...] = ()
 
+
 def estimate_step_time(optimized: bytes, slice_: Topology, flops: float, line_of_op) -> StepTime:
     """Returns the step time, the sum of those of all executed instructions.
 

@@ -19,6 +19,7 @@ from input_fns.dataset_info import LeftOut
 from input_fns.image.annotated_kind import Annotations, box_labels
 from input_fns.image.sources import boxes, mask_files
 from input_fns.image.sources.annotated_images import Boxes, ImagesWithBoxes, ImagesWithMasks
+from input_fns.image.sources.image_files import name_in
 from input_fns.image.sources.instances import ImagesWithInstances
 
 # More boxes in one image are rather an error than objects: the rows of all examples get as long.
@@ -43,7 +44,8 @@ def with_boxes(
       class_names: class names in the order of the classes.
       images: `{split: images}`.
       category_ids: the id of each class in the source, for files of detections.
-      image_ids: the id in the source of the images 1, 2, ...; () if their numbers are these ids.
+      image_ids: the id in the source of the images 1, 2, ..., or their names by `paths_below`;
+        () if their numbers are these ids.
       left_out: annotations that belong to no image.
       left_out_paths: `{path: reason}` of files that are not used.
 
@@ -88,6 +90,15 @@ def with_boxes(
         left_out=left_out,
         left_out_paths=dict(left_out_paths),
     )
+
+
+def paths_below(source: str, images: Mapping[str, Sequence[Boxes]]) -> list[int | str]:
+    """Returns the path below the source of each image, or its number if it cannot be stored."""
+    return [
+        item.image_id if item.problem else name_in(source, item.path)
+        for items in images.values()
+        for item in items
+    ]
 
 
 def _require_boxes(options, images, left_out):

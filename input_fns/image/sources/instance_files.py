@@ -91,11 +91,13 @@ def to_dataset(
 
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         found = iter(list(pool.map(read, range(1, 1 + len(items)), items)))
+    read_images = {split: [next(found) for _ in each] for split, each in images.items()}
     return annotated_datasets.with_boxes(
         options,
         labels.class_names,
-        {split: [next(found) for _ in each] for split, each in images.items()},
+        read_images,
         labels.category_ids,
+        annotated_datasets.paths_below(options.source, read_images),
         left_out=left_out,
         left_out_paths=left_out_paths,
     )

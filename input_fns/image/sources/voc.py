@@ -73,6 +73,7 @@ def read(options: Options) -> RawDataset:
         class_names,
         images,
         category_ids=range(1, 1 + len(class_names)),
+        image_ids=annotated_datasets.paths_below(options.source, images),
         left_out=left_out,
         left_out_paths=without_xml,
     )

@@ -73,7 +73,10 @@ def read(options: Options) -> RawDataset:
         rules = Rules((_BACKGROUND, *names))
         return annotated_datasets.with_masks(options, rules, images, left_out, layout.unused)
     return annotated_datasets.with_boxes(
-        *(options, names, images, list(class_of)), left_out=left_out, left_out_paths=layout.unused
+        *(options, names, images, list(class_of)),
+        image_ids=annotated_datasets.paths_below(options.source, images),
+        left_out=left_out,
+        left_out_paths=layout.unused,
     )
 
 

@@ -120,6 +120,15 @@ def test_detections_json_has_the_official_form():
     ]
 
 
+def test_drawn_images_are_named_by_their_ids(tmp_path, monkeypatch):
+    names = []
+    monkeypatch.setattr(report.Examples, "add", lambda self, image_id, *_: names.append(image_id))
+    (tmp_path / "ids.json").write_text('["images/a.jpg"]')
+    metric = make_metric(tmp_path, image_ids="ids.json")
+    update(metric, image_of(1), detections(BOXES[:1], [1], [0.9]))
+    assert names == ["images/a.jpg"]
+
+
 def test_ids_that_are_text_are_those_of_the_source(tmp_path):
     (tmp_path / "ids.json").write_text('["frame_a", "7"]')
     metric = make_metric(tmp_path, category_ids=["round", 7, "c"], image_ids="ids.json")

@@ -69,7 +69,7 @@ def test_objects_of_voc_are_those_of_coco(read, voc, tmp_path):
     coco = read("coco", source=tmp_path / "coco")
     raw = read("voc", source=voc, class_names=NAMES)
     assert raw.kind.class_names == coco.kind.class_names == ("circle", "square")
-    assert raw.properties == {"category_ids": [1, 2]}
+    assert raw.properties["category_ids"] == [1, 2]
     for row, expected in zip(raw.splits["train"], coco.splits["train"]):
         for values in (row.values, expected.values):
             del values["image_id"]  # from 1, and that of the JSON
@@ -196,7 +196,7 @@ def test_numbers_of_cityscapes_have_the_class(read, images, drawn):
     assert stored(row, "is_crowd")[:4].tolist() == [1, 0, 0, 0]
     assert stored(row, "boxes")[3].tolist() == [5, 5, 6, 7]
     assert row.notes.left_out == {instance_files.OTHER_CLASS: 1}
-    assert raw.properties == {"category_ids": [24, 26]}
+    assert raw.properties["category_ids"] == [24, 26]
 
 
 @pytest.mark.parametrize(

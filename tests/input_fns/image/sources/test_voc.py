@@ -2,6 +2,7 @@
 
 import functools
 import io
+import json
 import os
 import pathlib
 import shutil
@@ -48,7 +49,7 @@ def add_object(shapes, box, name="circle", difficult=0):
 def test_corners_become_continuous_and_classes_are_sorted(read_boxes):
     raw, rows, notes = read_boxes()
     assert raw.kind.class_names == shapes_data.CLASS_NAMES
-    assert raw.properties == {"category_ids": [1, 2]}
+    assert raw.properties["category_ids"] == [1, 2]
     drawn = shapes_data.drawings("train", 6, **SMALL)
     for row in rows:
         drawing = drawn[int(os.path.basename(row.name)[:-4])]
@@ -62,6 +63,14 @@ def test_ids_of_images_are_unique(read_boxes):
     raw, _, _ = read_boxes()
     ids = [int(stored(row, "image_id")) for split in raw.splits.values() for row in split]
     assert sorted(ids) == list(range(1, 10))
+
+
+def test_detections_are_named_by_the_paths_of_the_images(read_boxes):
+    raw, _, _ = read_boxes()
+    names = json.loads(raw.files[raw.properties["image_ids"]])
+    for row in (row for split in raw.splits.values() for row in split):
+        path = names[int(stored(row, "image_id")) - 1]
+        assert path == row.name == f"JPEGImages/{os.path.basename(path)}"
 
 
 def test_continuous_corners_start_at_0(read_boxes):

@@ -50,7 +50,7 @@ def images_of(raw):
 def test_boxes_are_those_of_coco(read_yolo, read_detection, tmp_path):
     raw, rows, notes = read_yolo()
     assert raw.kind.class_names == shapes_data.CLASS_NAMES
-    assert raw.properties == {"category_ids": [0, 1]}
+    assert raw.properties["category_ids"] == [0, 1]
     assert not notes.corrected
     assert not notes.left_out
     shapes_data.write_coco(tmp_path / "coco", {"train": 6, "val": 3}, **SMALL)
@@ -202,7 +202,7 @@ def test_files_of_no_image_are_counted_by_name(read_yolo, shapes):
 
 def test_class_names_choose_classes(read_yolo):
     raw, rows, notes = read_yolo(class_names=("square",))
-    assert raw.properties == {"category_ids": [1]}
+    assert raw.properties["category_ids"] == [1]
     drawn = shapes_data.drawings("train", 6, **SMALL).values()
     assert sum((stored(row, "classes") == 0).sum() for row in rows) == sum(
         (drawing.classes == 1).sum() for drawing in drawn

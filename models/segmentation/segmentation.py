@@ -101,7 +101,8 @@ def classify(x, params, height, width):
         logits = tf.transpose(tf.cast(logits, tf.float32), [0, 2, 3, 1])
     else:
         logits = tf.nn.bias_add(tf.nn.conv2d(x, kernel, 1, "VALID"), bias)
-    return resize_bilinear(tf.cast(logits, tf.float32), height, width)
+        logits = tf.cast(logits, tf.float32)
+    return resize_bilinear(logits, height, width)
 
 
 def model_losses(features, labels, outputs, params):

@@ -59,6 +59,7 @@ NOT_RUN = {
     "python prepare_data.py --dataset=image_masks": "needs CamVid; tests/input_fns",
     "python run_cpu.py --flagfile=configs/camvid_unet.cfg": "tests/test_segmentation.py",
     "python run_cpu.py --flagfile=runs/camvid/flags.cfg": "tests/test_segmentation.py",
+    "python run_cpu.py --flagfile=configs/pennfudan": "needs PennFudan; test_configs.py",
     "python prepare_data.py --dataset=ratings": "needs MovieLens-100k; tests/input_fns",
     "python run_cpu.py --flagfile=configs/movielens_neumf.cfg": "tests/test_recommendation.py",
     "python run_cpu.py --flagfile=runs/movielens/flags.cfg": "tests/test_recommendation.py",

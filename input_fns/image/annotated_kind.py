@@ -200,6 +200,7 @@ class Annotations(Kind):
         from input_fns.image import contact_sheet
 
         what = "boxes" if self.has_boxes else "masks"
+        what += " and masks" if self.task == INSTANCES else ""
         return f"images with their {what}", contact_sheet.of_annotations(data)
 
     def class_counts(self, data, split):

@@ -96,6 +96,14 @@ class Statistics:
         areas = example["areas"][is_box]
         if not (np.isfinite(areas) & (areas > 0)).all() or (example["is_crowd"] > 1).any():
             return "'areas' or 'is_crowd' has invalid values"
+        if "outlines" in example:
+            # Damaged bytes of run lengths are found by the checksums of the records.
+            size, *masks = example["outlines"].tobytes().rstrip(b"\0").split(b"\n")
+            if size != b"%d %d" % (height, width) or len(masks) != is_box.sum():
+                return (
+                    f"'outlines' has {len(masks)} masks and begins with {size[:20]!a}, and the "
+                    f"image has {is_box.sum()} boxes and the size {height} {width}"
+                )
         return None
 
     def problems(self, split_name: str) -> list[str]:

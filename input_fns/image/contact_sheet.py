@@ -12,6 +12,7 @@ from common.constants import IGNORED_CLASS
 from input_fns.core import records
 from input_fns.dataset_info import DatasetInfo
 from input_fns.image import images
+from input_fns.image.annotated_kind import unpack_outlines
 
 _COLUMNS, _CELL, _MARGIN, _TEXT = 10, 64, 4, 160
 _MAX_ROWS = 40
@@ -74,7 +75,11 @@ def of_annotations(data: DatasetInfo) -> bytes:
             classes = example["classes"][is_box].astype(int)
             names = [class_names[c][:_MAX_NAME] for c in classes]
             boxes = example["boxes"][is_box] * scale
-            drawn.append(drawing.draw_boxes(Image.fromarray(resized), boxes, classes, names))
+            picture = Image.fromarray(resized)
+            if "outlines" in example:
+                masks = unpack_outlines(example["outlines"].tobytes().rstrip(b"\0"))
+                picture = drawing.draw_masks(picture, masks, classes)
+            drawn.append(drawing.draw_boxes(picture, boxes, classes, names))
     rows = [drawn[i : i + _ACROSS] for i in range(0, len(drawn), _ACROSS)]
     legend = [
         (class_names[i], drawing.class_color(i)) for i in range(min(len(class_names), _MAX_ROWS))

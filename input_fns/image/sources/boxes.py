@@ -105,6 +105,9 @@ class Counts:
             yield f"{classes} without a {what}: {', '.join(empty[:20])}"
 
 
+AREA_OF_MASK = 0.0  # stands for the number of pixels of its mask
+
+
 @dataclasses.dataclass(frozen=True)
 class Box:
     """A valid box.
@@ -113,7 +116,7 @@ class Box:
       corners: y0, x0, y1, x1 in pixels of the image.
       label: class.
       is_crowd: whether it is not trained on: a crowd (COCO) or difficult (VOC).
-      area: area of the object in pixels.
+      area: area of the object in pixels; `AREA_OF_MASK` of an object with an outline.
       outline: polygons or run lengths of the object, see `coco_masks.pack`; b"" without a mask.
     """
 

@@ -23,6 +23,9 @@ NO_PIXEL = "without a pixel"
 FRACTIONS = "inside the first pixel, as fractions of the image are"
 # pycocotools walks along a polygon in steps of a fifth of a pixel and keeps them all in memory.
 _STEPS_PER_PIXEL, _MAX_STEPS = 5, 10**7
+# pycocotools leaves out what is beside the image, but walks along it, and with integers of 32 bits.
+_FAR = 4  # sides of an image: further outside a polygon is cut
+_LARGEST = 1e15
 _MERGED = 16  # parts of an object that are joined at once
 # Characters of a run in COCO's string: a difference of two runs has up to 33 bits, 5 in each.
 _MAX_CHARACTERS = 7
@@ -153,34 +156,63 @@ def _encode(segmentation, size, notes):
     if not is_whole:
         notes.corrected[BAD_PART] += 1
     height, width = size
-    inside = [_clipped(polygon, size) for polygon in polygons]
-    if any(a is not b for a, b in zip(inside, polygons)):
+    if not all(_is_within(polygon, size) for polygon in polygons):
         notes.corrected[CLIPPED] += 1
-    if _is_too_long(inside, size):
+        polygons = [
+            polygon if _is_within(polygon, size, _FAR * max(size)) else _clipped(polygon, size)
+            for polygon in polygons
+        ]
+        polygons = [polygon for polygon in polygons if polygon]
+    if not polygons:
+        notes.left_out[NO_PIXEL] += 1
+        return None
+    if _is_too_long(polygons, size):
         notes.left_out[TOO_LONG] += 1
         return None
     from pycocotools import mask as coco_mask  # an optional dependency
 
-    encoded = coco_mask.frPyObjects(inside, height, width)
+    encoded = coco_mask.frPyObjects(polygons, height, width)
     while len(encoded) > 1:  # in groups: one by one takes quadratic time
         groups = range(0, len(encoded), _MERGED)
         encoded = [coco_mask.merge(encoded[i : i + _MERGED]) for i in groups]
     return encoded[0]["counts"]
 
 
-def _clipped(polygon, size):
-    """Returns a polygon inside of the image: the same object if it is."""
+def _is_within(polygon, size, margin=0.0):
+    """Whether a polygon reaches at most `margin` pixels out of the image."""
     xs, ys = polygon[::2], polygon[1::2]
     height, width = size
-    if min(xs) >= 0 and min(ys) >= 0 and max(xs) <= width and max(ys) <= height:
-        return polygon
-    points = np.array(polygon, np.float64).reshape(-1, 2)
-    return np.clip(points, 0, (width, height)).ravel().tolist()
+    lowest, right, bottom = min(*xs, *ys), max(xs), max(ys)
+    return lowest >= -margin and right <= width + margin and bottom <= height + margin
+
+
+def _clipped(polygon, size):
+    """Returns the part of a polygon in the image; [] without one.
+
+    Each border cuts off what is beyond it (Sutherland and Hodgman 1974, Reentrant Polygon
+    Clipping).
+    """
+    polygon = np.clip(polygon, -_LARGEST, _LARGEST).tolist()  # differences are finite
+    points = list(zip(polygon[::2], polygon[1::2]))
+    for axis, border, sign in ((0, 0, 1), (0, size[1], -1), (1, 0, 1), (1, size[0], -1)):
+        kept = []
+        for before, point in zip([*points[-1:], *points[:-1]], points):
+            was_inside, is_inside = (sign * (each[axis] - border) >= 0 for each in (before, point))
+            if was_inside != is_inside:
+                part = (border - before[axis]) / (point[axis] - before[axis])
+                cut = [a + part * (b - a) for a, b in zip(before, point)]
+                cut[axis] = float(border)
+                kept.append(tuple(cut))
+            if is_inside:
+                kept.append(point)
+        points = kept
+    return [value for point in points for value in point] if len(points) > 2 else []
 
 
 def _is_too_long(polygons, size):
     """Whether pycocotools would make more than `_MAX_STEPS` points of polygons in an image."""
-    if sum(map(len, polygons)) // 2 * (_STEPS_PER_PIXEL * max(size) + 1) <= _MAX_STEPS:
+    longest = (1 + 2 * _FAR) * max(size)
+    if sum(map(len, polygons)) // 2 * (_STEPS_PER_PIXEL * longest + 1) <= _MAX_STEPS:
         return False
     steps = 0
     for polygon in polygons:

@@ -168,35 +168,42 @@ def _class_mask(path, rules: Rules, size):
 
 
 def _ignored(options, is_voc):
-    """Returns the numbers and colors without an object; None if 255 is one only if others are not.
+    """Returns the values without an object, `{whether they are colors: values}`.
 
-    Names of classes are of the mask of classes.
+    None as the numbers: 255 is one only if others are not. Names of classes are of the mask of
+    classes.
     """
     if not options.ignored:
-        return {VOID, _VOID_COLOR} if is_voc else None
-    return {
-        mask_classes.parse_value("ignored", entry)[0]
-        for entry in options.ignored
-        if not is_voc or entry.isdecimal() or entry.startswith("#")
-    }
+        return {False: {VOID}, True: {_VOID_COLOR}} if is_voc else {False: None, True: set()}
+    found = {False: set(), True: set()}
+    for entry in options.ignored:
+        if not is_voc or entry.isdecimal() or entry.startswith("#"):
+            value, is_color = mask_classes.parse_value("ignored", entry)
+            found[is_color].add(value)
+    return found
 
 
 def _objects(item, number, labels, ignored):
     """Returns the `Boxes` of an image."""
     data = decoded_images.bytes_of(item.mask)
     try:
-        values = mask_files.read_values(data)
+        values, without_object = mask_files.read_values(data), ignored[False]
     except mask_files.ColorsError:
-        values = mask_files.read_values(data, True)
+        values, without_object = mask_files.read_values(data, True), ignored[True]
     notes, size = Notes(), values.shape
     columns = values.T.ravel()
     places = np.flatnonzero(columns)
     places = places[np.argsort(columns[places], kind="stable")]
     numbers, starts = np.unique(columns[places], return_index=True)
     pixels = np.split(places, starts[1:]) if len(numbers) else []
-    is_object = ~np.isin(numbers, sorted(ignored or ()))
+    is_object = ~np.isin(numbers, sorted(without_object or ()))
     # A border between objects, if no mask counts so far: numbers of objects are consecutive.
-    if ignored is None and len(numbers) > 1 and numbers[-1] == VOID and numbers[-2] < VOID - 1:
+    if (
+        without_object is None
+        and len(numbers) > 1
+        and numbers[-1] == VOID
+        and numbers[-2] < VOID - 1
+    ):
         is_object[-1] = False
         notes.corrected[VOID_PIXELS] += len(pixels[-1])
     pixels = [at for at, is_one in zip(pixels, is_object) if is_one]

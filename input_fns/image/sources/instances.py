@@ -33,7 +33,8 @@ class ImagesWithInstances(ImagesWithBoxes):
         for box in item.found:
             mask = coco_masks.pixels(box.outline, drawn_size, notes)
             if mask is not None:
-                kept.append(box)
+                area = float(mask.sum()) if box.area == boxes.AREA_OF_MASK else box.area
+                kept.append(dataclasses.replace(box, area=area))
                 masks.append(boxes.turned_mask(mask, image.orientation) if is_turned else mask)
         row = self._boxes_row(item, image, kept, notes)
         corners = np.frombuffer(row.values["boxes"], "<f4").reshape(-1, 4)

@@ -44,7 +44,7 @@ from input_fns.image.sources.boxes import Box, Notes
 # Folders of masks; LabelMe writes arrays into those of the names that Pascal VOC uses.
 _CLASS_MASKS = ("SegmentationClassPNG", "SegmentationClass")
 _OBJECT_MASKS = ("SegmentationObjectPNG", "SegmentationObject")
-_NO_XML = "images without XML"
+_NO_XML, _NOT_LISTED = "images without XML", "images that no list of ImageSets has"
 
 
 def read(options: Options) -> RawDataset:
@@ -57,11 +57,11 @@ def read(options: Options) -> RawDataset:
         return _read_classes(options)
     if options.task == INSTANCES:
         return _read_instances(options)
-    left_out, without_xml = LeftOut(), {}
+    left_out, unused_images = LeftOut(), {}
     parsed = {}
     for split, layout in voc_files.find(options, left_out).items():
         parsed[split], unused = _read_split(layout, options)
-        without_xml.update(dict.fromkeys(unused, _NO_XML))
+        unused_images.update(unused)
     class_names = _class_names(parsed, options)
     numbers = itertools.count(1)
     images = {
@@ -75,7 +75,7 @@ def read(options: Options) -> RawDataset:
         category_ids=range(1, 1 + len(class_names)),
         image_ids=annotated_datasets.paths_below(options.source, images),
         left_out=left_out,
-        left_out_paths=without_xml,
+        left_out_paths=unused_images,
     )
 
 
@@ -104,7 +104,7 @@ def _class_names(parsed, options):
 
 
 def _read_split(layout, options):
-    """Returns `[(path of the image, annotation or problem)]`, and the images without XML."""
+    """Returns `[(path of the image, annotation or problem)]`, and `{unused image: reason}`."""
     images = voc_files.by_stem(layout.images, decoded_images.EXTENSIONS, options)
     xml = voc_files.by_stem(layout.xml, (".xml",), options)
     finder = Finder(layout.images, decoded_images.EXTENSIONS)
@@ -123,8 +123,11 @@ def _read_split(layout, options):
             one = f"{printable(paths[0] if paths else stem)} is of the same image as {owner[path]}"
         owner.setdefault(path, printable(paths[0]) if paths else printable(stem))
         rows.append((path, one))
-    unused = (path for paths in images.values() for path in paths)
-    return rows, [path for path in unused if path not in owner]
+    unused = {}
+    for stem, paths in images.items():
+        reason = _NOT_LISTED if layout.stems is not None and stem in xml else _NO_XML
+        unused.update((path, reason) for path in paths if path not in owner)
+    return rows, unused
 
 
 def _parse(paths, stem, layout, options):

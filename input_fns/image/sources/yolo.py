@@ -180,10 +180,10 @@ def _boxes(path, number, labelled, class_of, options):
         corners = boxes.fix(corners, size, notes)
         if corners is None:
             continue
-        outline = b""
+        outline, area = b"", boxes.area_of(corners)
         if options.task == INSTANCES:
-            outline = coco_masks.pack([polygon] if polygon else [])
-        found.append(Box(corners, label, False, boxes.area_of(corners), outline))
+            outline, area = coco_masks.pack([polygon] if polygon else []), boxes.AREA_OF_MASK
+        found.append(Box(corners, label, False, area, outline))
     return Boxes(path, size, number, found, notes)
 
 

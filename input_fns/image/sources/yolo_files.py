@@ -66,7 +66,7 @@ def find(options: Options, left_out: LeftOut) -> Layout:
     paths = list(inventory.files(source, options))
     texts = {path for path in paths if path.lower().endswith(".txt")}
     images = [path for path in paths if path.lower().endswith(decoded_images.EXTENSIONS)]
-    label_of = {image: path for image in images if (path := _label_path(image, texts))}
+    label_of = _label_paths(images, texts)
     if not label_of:
         hint = inventory.hint_of_folder(options, lambda path: path.endswith("data.yaml"))
         raise DataError(
@@ -88,18 +88,33 @@ def find(options: Options, left_out: LeftOut) -> Layout:
     return Layout(splits, label_of, names, names_path, "kpt_shape" in content, unused)
 
 
-def _label_path(image, texts):
-    """Returns the path of the text file of an image: in "labels" instead of "images", or beside."""
+def _label_paths(images, texts):
+    """Returns `{image: its text file}`, which is in "labels" instead of "images", or beside it.
+
+    A text file whose name differs in letter case is that of an image if no other has it.
+    """
+    tried = {image: _possible_label_paths(image) for image in images}
+    found = {
+        image: path
+        for image, paths in tried.items()
+        if (path := next((path for path in paths if path in texts), ""))
+    }
+    rest = {path.lower(): path for path in sorted(texts - {*found.values()})}
+    for image in images:
+        if image not in found:
+            paths = [rest[path.lower()] for path in tried[image] if path.lower() in rest]
+            found.update((image, path) for path in paths[:1])
+    return found
+
+
+def _possible_label_paths(image):
     stem = os.path.splitext(image)[0]
     parts = stem.split("/")
     for i in range(len(parts) - 2, -1, -1):
         if parts[i].lower() == "images":
-            for name in ("labels", "Labels"):
-                path = "/".join([*parts[:i], name, *parts[i + 1 :]]) + ".txt"
-                if path in texts:
-                    return path
-            break
-    return f"{stem}.txt" if f"{stem}.txt" in texts else ""
+            other = "/".join([*parts[:i], "labels", *parts[i + 1 :]])
+            return [f"{other}.txt", f"{stem}.txt"]
+    return [f"{stem}.txt"]
 
 
 def _yaml(paths):
@@ -142,6 +157,11 @@ def _names(yaml_path, content, paths):
             for n, name in names.items()
         ):
             raise DataError(f"{printable(yaml_path)}: names is neither a list nor NUMBER: NAME")
+        if any(isinstance(name, bool) for name in names.values()):
+            raise DataError(
+                f"{printable(yaml_path)}: names has words that YAML reads as true or false, such "
+                "as yes, no, on and off. Put them into quotes"
+            )
         if content.get("nc", len(names)) != len(names):
             raise DataError(
                 f"{printable(yaml_path)}: nc is {content['nc']!a}, but names has {len(names)}"

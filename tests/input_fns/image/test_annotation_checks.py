@@ -193,6 +193,22 @@ def test_prepare_and_inspect_print_what_was_left_out(prepare, tmp_path, capsys):
     assert {drawing.class_color(label) for label in range(2)} <= colors
 
 
+def test_masks_of_objects_are_drawn_and_checked(tmp_path):
+    pytest.importorskip("pycocotools")
+    data = prepare_shapes(tmp_path, "instance_segmentation")
+    (label, picture), without = data.kind.contact_sheet(data), tmp_path / "without"
+    assert label == "images with their boxes and masks"
+    without.mkdir()
+    boxes = prepare_shapes(without, "detection")
+    assert picture != boxes.kind.contact_sheet(boxes)[1]
+    assert inspection.inspect(data, "train").problems == []
+    for value in (lambda old: b"9 9" + old[5:], lambda old: old.rpartition(b"\n")[0]):
+        (problem,) = inspection.inspect(
+            changed(data, tmp_path, set_bytes("outlines", value)), "train"
+        ).problems
+        assert "'outlines' has " in problem
+
+
 def test_a_data_set_without_boxes_writes_nothing(prepare, tmp_path):
     source = tmp_path / "source"
     shapes_data.write_coco(source, {"train": 3}, **SMALL)

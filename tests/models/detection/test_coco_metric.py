@@ -144,8 +144,15 @@ def test_ids_that_are_text_are_those_of_the_source(tmp_path):
     assert metric.result()["AP50"] < 1
 
 
+def test_images_of_two_splits_may_have_one_id(tmp_path):
+    (tmp_path / "ids.json").write_text('["a", "a"]')
+    metric = make_metric(tmp_path, image_ids="ids.json")
+    update(metric, image_of(2), detections(BOXES[:1], [1], [0.9]))
+    assert [one["image_id"] for one in json.loads(metric.files()["detections.json"])] == ["a"]
+
+
 @pytest.mark.parametrize(
-    "content", [None, "{", "7", '"ab"', '{"a": 1}', "[1, 1]", "[true]", "[[1]]", "[" * 10**5]
+    "content", [None, "{", "7", '"ab"', '{"a": 1}', "[true]", "[[1]]", "[" * 10**5]
 )
 def test_the_file_of_ids_is_missing_or_invalid(tmp_path, content):
     if content:

@@ -769,6 +769,34 @@ def test_the_size_is_checked_before_anything_is_drawn(read, rows, shapes, change
     assert any("its annotations are of 12000 x 12000" in row.reason for row in broken)
 
 
+@pytest.mark.parametrize(
+    "polygon",
+    [
+        [-12, 0, 6, 5, -12, 9],  # a point beside the image: sides are not straightened
+        [6, -6, 17, 4, 6, 15, -5, 4],
+        [1, 1, 20, 7, 1, 15],
+        [5, 3, 40, 3, 40, 5, 5, 5],
+    ],
+)
+def test_polygons_that_leave_the_image_are_those_of_pycocotools(polygon):
+    coco_mask = pytest.importorskip("pycocotools.mask")
+    mask, notes = drawn((1, False, [polygon]))
+    (encoded,) = coco_mask.frPyObjects([list(map(float, polygon))], 9, 12)
+    np.testing.assert_array_equal(mask, coco_mask.decode(encoded))
+    assert mask.any()
+    assert notes.corrected == {boxes.CLIPPED: 1}
+
+
+def test_a_polygon_that_reaches_far_out_keeps_its_slopes():
+    far = 1e9
+    mask, _ = drawn((1, False, [[0, 0, far, far, 0, far]]))  # below the diagonal
+    expected = np.tril(np.ones([9, 12]))
+    assert (mask != expected).sum() <= 9  # pycocotools rounds the pixels of the diagonal
+    mask, notes = drawn((1, False, [[far, far, 2 * far, far, far, 2 * far]]))
+    assert not mask.any()
+    assert notes.left_out == {coco_masks.NO_PIXEL: 1}
+
+
 def test_a_polygon_far_outside_of_the_image_is_clipped():
     """Pycocotools would walk along each of its 10^9 pixels."""
     mask, notes = drawn((1, False, rectangle(-1e9, -1e9, 1e9, 4)))

@@ -179,6 +179,22 @@ def test_ignored_numbers_are_no_objects(read, images, drawn, ignored, objects):
     assert len(names_of(next(iter(raw.splits["train"])), raw)) == objects
 
 
+def test_a_blue_object_of_a_mask_in_colors_is_no_border(read, voc, images, drawn):
+    """The number of the color is 255."""
+    mask = np.zeros([20, 24, 3], np.uint8)
+    mask[5, :3], mask[9, :3] = (0, 0, 255), (0, 0, 9)
+    for folder in (voc / "SegmentationObject", images / "masks"):
+        write(folder, dict.fromkeys(drawn, mask))
+    for raw in (
+        read("voc", source=voc, class_names=NAMES),
+        read("image_masks", source=images, class_names=("shape",)),
+    ):
+        row = next(iter(raw.splits["train"]))
+        missing = sum(row.notes.left_out.values())  # without a class in the other mask of VOC
+        assert len(names_of(row, raw)) + missing == 2
+        assert not row.notes.corrected
+
+
 def test_numbers_of_cityscapes_have_the_class(read, images, drawn):
     """24001: the second person; 24: a group of persons; 33000: a bicycle; 7: road."""
     mask = np.zeros([20, 24], np.uint16)

@@ -161,6 +161,16 @@ def test_xml_beside_the_images_in_folders_of_splits(read, shapes, tmp_path):
     assert raw.left_out.names == {"images without XML": ["train/other.jpg"]}
 
 
+def test_images_that_no_list_has_are_counted_as_such(read, shapes):
+    lists = shapes / "ImageSets" / "Main" / "train.txt"
+    first, *others = lists.read_text().splitlines()
+    lists.write_text("\n".join(others))
+    raw = read("voc", source=shapes, task="detection")
+    (reason,) = (r for r in raw.left_out.counts if "images" in r)
+    assert reason == "images that no list of ImageSets has"
+    assert raw.left_out.names[reason] == [f"JPEGImages/{first}.png"]
+
+
 @pytest.mark.parametrize("line", ["../../etc/passwd", "0000005 -1", "9999999"])
 def test_a_listed_name_without_xml_is_broken(read, rows, shapes, line):
     with open(shapes / "ImageSets" / "Main" / "train.txt", "a") as file:

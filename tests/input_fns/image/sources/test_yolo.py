@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from common.instance_masks import from_rle
 from input_fns import DataError
+from input_fns.image.annotated_kind import unpack_outlines
 from input_fns.image.sources import boxes
 from tests import shapes_data
 from tests.shapes_data import stored
@@ -76,6 +78,16 @@ def test_polygons_are_those_of_coco(read, tmp_path, task):
         assert row.values[name] == other.values[name]
 
 
+def test_the_area_of_a_polygon_is_that_of_its_mask(read, tmp_path):
+    pytest.importorskip("pycocotools")
+    shapes_data.write_yolo(tmp_path / "yolo", {"train": 6}, polygons=True, **SMALL)
+    raw = read("yolo", source=tmp_path / "yolo", task="instance_segmentation")
+    for row in raw.splits["train"]:
+        masks = unpack_outlines(row.values["outlines"])
+        areas = stored(row, "areas")[: len(masks)]
+        assert areas.tolist() == [from_rle(mask).sum() for mask in masks]
+
+
 def roboflow(shapes):
     for split, theirs in (("train", "train"), ("val", "valid")):
         for part in ("images", "labels"):
@@ -131,6 +143,25 @@ def test_layouts_of_programs(read_yolo, shapes, layout):
     assert images_of(raw) == expected
     assert not notes.corrected
     assert not notes.left_out
+
+
+def test_letter_case_of_texts_does_not_matter(read_yolo, shapes):
+    expected = images_of(read_yolo()[0])
+    path = first_text(shapes)
+    path.rename(path.with_suffix(".TXT"))
+    (shapes / "labels").rename(shapes / "LABELS")
+    raw, _, notes = read_yolo()
+    assert images_of(raw) == expected
+    assert not notes.corrected
+
+
+def test_a_text_is_not_of_two_images_that_differ_in_letter_case(read_yolo, shapes):
+    path = sorted((shapes / "images" / "train").iterdir())[0]
+    shutil.copy(path, path.with_name("B.png"))
+    shutil.copy(path, path.with_name("b.png"))
+    shutil.copy(first_text(shapes), shapes / "labels" / "train" / "b.txt")
+    _, _, notes = read_yolo()
+    assert notes.corrected == {"images without a text file, as images without objects": 1}
 
 
 def test_one_folder_of_images_and_texts(read_yolo, shapes, tmp_path):
@@ -217,6 +248,7 @@ def test_class_names_choose_classes(read_yolo):
         (lambda f: (f / "data.yaml").write_text("names: [a]\n"), r"class 1, but .* classes 0 to 0"),
         (lambda f: (f / "data.yaml").write_text("names: [a\n"), "data.yaml is not YAML"),
         (lambda f: (f / "data.yaml").write_text("names: [a, a]\n"), "class 1 has the name of 0"),
+        (lambda f: (f / "data.yaml").write_text("names: [on, off]\n"), "Put them into quotes"),
         (lambda f: (f / "data.yaml").write_text("nc: 3\nnames: [a, b]\n"), "nc is 3, but names"),
         (lambda f: shutil.copy(f / "data.yaml", f / "b.yml"), "both have 'names'"),
         (lambda f: shutil.rmtree(f / "labels"), "no text file of YOLO for any of its 9 images"),

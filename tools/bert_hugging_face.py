@@ -254,14 +254,18 @@ def import_safetensors():
     return safetensors
 
 
-def read_safetensors(folder):
+def read_safetensors(folder, buffers="(.*[.])?position_ids"):
     """Returns `{name: float32 array}` of model.safetensors, or of the files that its index names.
 
     Pickles are refused: a file of PyTorch can execute any code.
+
+    Args:
+      folder: local or gs://.
+      buffers: regular expression of the names of tensors that are no weights, and are left out.
     """
     arrays = {}
     for name in _weight_files(folder):
-        arrays.update(_read_weights(f"{folder}/{name}"))
+        arrays.update(_read_weights(f"{folder}/{name}", buffers))
     return arrays
 
 
@@ -285,7 +289,7 @@ def _weight_files(folder):
     return sorted(set(found))
 
 
-def _read_weights(path):
+def _read_weights(path, buffers):
     safetensors = import_safetensors()
     if not tf.io.gfile.exists(path):
         raise UsageError(f"{path} is missing")
@@ -297,6 +301,8 @@ def _read_weights(path):
         raise UsageError(f"{path} cannot be read as safetensors: {error}") from error
     arrays = {}
     for name, tensor in tensors:
+        if re.fullmatch(buffers, name):
+            continue
         if tensor["dtype"] in _DTYPES:
             array = np.frombuffer(tensor["data"], _DTYPES[tensor["dtype"]])
             if tensor["dtype"] == "BF16":  # the upper half of a float32
@@ -305,6 +311,6 @@ def _read_weights(path):
                 arrays[name] = array.astype(np.float32).reshape(tensor["shape"])
             if not np.isfinite(arrays[name]).all():
                 raise UsageError(f"{path}: {printable(name)} has values that are not finite")
-        elif not name.endswith("position_ids"):
+        else:
             raise UsageError(f"{path}: {printable(name)} is {tensor['dtype']}, not floating point")
     return arrays

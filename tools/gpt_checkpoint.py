@@ -56,7 +56,7 @@ _ARCHITECTURE = {
     "scale_attn_by_inverse_layer_idx": (False,),
     "tie_word_embeddings": (True,),
 }
-_BUFFERS = re.compile(r"h\.\d+\.attn\.(masked_)?bias")  # of masks
+_BUFFERS = r"(transformer\.)?h\.\d+\.attn\.(masked_)?bias"  # of masks
 
 
 def main(command: str, source: str, out: str) -> None:
@@ -93,7 +93,7 @@ def from_hugging_face(folder: str, out: str) -> None:
     params = _read_config(f"{folder}/config.json")
     tensors = {
         name.removeprefix("transformer."): value
-        for name, value in hugging_face.read_safetensors(folder).items()
+        for name, value in hugging_face.read_safetensors(folder, _BUFFERS).items()
     }
     head = tensors.pop("lm_head.weight", tensors.get("wte.weight"))
     if not np.array_equal(head, tensors.get("wte.weight")):
@@ -106,7 +106,7 @@ def from_hugging_face(folder: str, out: str) -> None:
             wrong.append(f"{name_of(name)} is {found or 'missing'} instead of {shape}")
         else:
             variables[name] = value.reshape(shape)
-    wrong += [f"{name} is unknown" for name in tensors if not _BUFFERS.fullmatch(name)]
+    wrong += [f"{name} is unknown" for name in tensors]
     if wrong:
         raise UsageError(
             f"the weights are not those that config.json describes: {'; '.join(sorted(wrong)[:5])}"

@@ -73,6 +73,12 @@ class Tokenizer:
             raise DataError(
                 f"{name} is of {pre_tokenizer} {model}, not of byte-level BPE as GPT-2's"
             )
+        if _changes_texts(parsed):
+            raise DataError(
+                f"{name} changes texts before it splits them, by its normalizer or "
+                "add_prefix_space, so that bytes cannot be counted. Set them to null and false in "
+                "the file for a model that you train"
+            )
         self.is_characters = model == "WordLevel"
         self.size = len(vocabulary)
         if sorted(vocabulary.values()) != list(range(self.size)):
@@ -243,6 +249,14 @@ def _without_additions(content, name):
     except (ValueError, AttributeError, RecursionError) as error:
         raise DataError(f"{name} is not a tokenizer.json: {error}") from error
     return json.dumps(parsed, ensure_ascii=False).encode()
+
+
+def _changes_texts(parsed):
+    """Whether a tokenizer.json has a normalizer that does something, or adds a space."""
+    normalizer = parsed.get("normalizer") or {}
+    is_empty = normalizer.get("type") == "Sequence" and not normalizer.get("normalizers")
+    adds_space = (parsed.get("pre_tokenizer") or {}).get("add_prefix_space", False)
+    return bool(normalizer and not is_empty) or bool(adds_space)
 
 
 def _pieces(text) -> Iterator[str]:

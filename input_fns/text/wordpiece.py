@@ -305,7 +305,8 @@ def count_words(texts: Iterable[str], lower_case: bool, strip_accents: bool = Tr
         if chunk.isascii() and chunk.isalnum():
             counts[chunk.lower() if lower_case else chunk] += count
             continue
-        normal = words.normalizer.normalize_str(chunk)
+        # A lone surrogate is of no text that the library takes.
+        normal = words.normalizer.normalize_str(_PRIVATE_USE.sub(_NONCHARACTER, chunk))
         for word, _ in words.pre_tokenizer.pre_tokenize_str(normal):
             counts[word] += count
     return counts

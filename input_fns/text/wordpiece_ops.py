@@ -18,6 +18,7 @@ from input_fns.text.wordpiece import (
 )
 
 _CONTROL = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x{9f}\x{fffd}]"
+_PRIVATE = "\ue000"
 _MAX_BYTES_PER_CHARACTER = 4  # UTF-8
 
 
@@ -28,8 +29,13 @@ class GraphTokenizer:
         """Adds the vocabulary to the graph."""
         self._lower_case, self._unk_id = vocabulary.lower_case, vocabulary.unk_id
         self._strip_accents = vocabulary.strip_accents
+        numbers = {piece: number for number, piece in enumerate(vocabulary.pieces)}
         self._tokenizer = tensorflow_text.FastBertTokenizer(
-            vocabulary.pieces,
+            # Of equal pieces the last counts; private characters are not in normalized text.
+            [
+                piece if numbers[piece] == number else f"{_PRIVATE}{number}"
+                for number, piece in enumerate(vocabulary.pieces)
+            ],
             max_bytes_per_word=_MAX_BYTES_PER_CHARACTER * MAX_WORD_CHARACTERS,
             token_out_type=tf.int32,
             # It would fold more characters than lower case does, such as "½" and "ß".

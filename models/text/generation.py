@@ -292,7 +292,12 @@ def _with_token(seen, token):
     return seen | tf.equal(tf.range(count), token[:, tf.newaxis]) if count else seen
 
 
-def step_bias(position, size):
-    """Returns the attention bias of the tokens at `position`, float32 `[batch, 1, 1, size]`."""
+def step_bias(position, size, starts=None):
+    """Returns the attention bias of the tokens at `position`, float32 `[batch, 1, 1, size]`.
+
+    With `starts`, int32 `[batch]`, they attend to the tokens from these places on.
+    """
     is_past = tf.range(size) <= position[:, tf.newaxis]
+    if starts is not None:
+        is_past &= tf.range(size) >= starts[:, tf.newaxis]
     return attention.attention_bias(is_past)[:, tf.newaxis, tf.newaxis]

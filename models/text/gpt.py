@@ -109,14 +109,22 @@ def decode(features, params):
     # A TPU needs static shapes.
     longest = size if device.is_tpu() else tf.reduce_max(length)
     prompt = features["prompt"][:, :longest]
-    bias = attention.attention_bias(_causal_mask(longest))
-    x, keys_values = _transformer(_embed(prompt, None, params, False), bias, params, False)
+    places, mask, starts = None, _causal_mask(longest), None
+    if params["document_mask"]:
+        places, mask = _within_documents(prompt, mask, params)
+        # Of the last document, for each beam: the continuation belongs to it.
+        starts = length - 1 - tf.gather(places, length - 1, batch_dims=1)
+        starts = tf.repeat(starts, params["beam_size"])
+    bias = attention.attention_bias(mask)
+    x, keys_values = _transformer(_embed(prompt, places, params, False), bias, params, False)
     caches = generation.cache_of(*zip(*keys_values), size)
 
     def step(tokens, positions, caches):
         caches = [attention.KeyValueCache(*cache, positions) for cache in caches]
-        x = _embed(tokens[:, tf.newaxis], positions[:, tf.newaxis], params, False)
-        x, _ = _transformer(x, generation.step_bias(positions, size), params, False, caches)
+        places = positions if starts is None else positions - starts
+        x = _embed(tokens[:, tf.newaxis], places[:, tf.newaxis], params, False)
+        bias = generation.step_bias(positions, size, starts)
+        x, _ = _transformer(x, bias, params, False, caches)
         logits = tf.cast(_logits(x, params)[:, 0], tf.float32)
         return logits, [(cache.key, cache.value) for cache in caches]
 

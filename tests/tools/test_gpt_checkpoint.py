@@ -66,6 +66,19 @@ def test_there_and_back(tmp_path, variables, released):
     assert ids.tolist() == tokenizer.load(str(released)).encode(["the cat"])[0].tolist()
 
 
+def test_masks_that_transformers_kept_are_no_weights(tmp_path, released):
+    import safetensors.numpy
+
+    gpt_checkpoint.main("to_hugging_face", str(released), str(tmp_path / "theirs"))
+    path = tmp_path / "theirs" / "model.safetensors"
+    tensors = safetensors.numpy.load_file(str(path))
+    tensors["transformer.h.0.attn.bias"] = np.ones([1, 1, 7, 7], np.uint8)
+    tensors["transformer.h.0.attn.masked_bias"] = np.array(-1e4, np.float32)
+    safetensors.numpy.save_file(tensors, str(path))
+    gpt_checkpoint.main("from_hugging_face", str(tmp_path / "theirs"), str(tmp_path / "ours"))
+    assert read(tmp_path / "ours").keys() == read(released).keys()
+
+
 def change_config(folder, **changes):
     path = folder / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))

@@ -76,7 +76,8 @@ def tokenizer_from_options(
     if options.vocabulary:
         path = _vocabulary_file(options)
         tokenizer = encoder_vocabulary.load(path, options.lower_case, options.strip_accents)
-        _check_case(path, tokenizer)
+        if path == options.vocabulary:  # a data set states its case, whatever its text had
+            _check_case(path, tokenizer)
         return tokenizer
     if texts is None:
         raise DataError("a vocabulary is learnt from 'train', which is missing: --vocabulary")

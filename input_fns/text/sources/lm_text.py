@@ -6,7 +6,7 @@ Texts of any other names are all of "train". A .txt file is a document; `END_OF_
 has a document on each line, {"text": "..."}. Files may end in .gz or .xz.
 
 Without a split "validation" or "test" in the source, a tenth is held out as "validation": whole
-documents at random, or, of fewer than 20 documents, the end of the text.
+documents at random, at most 2,000, or, of fewer than 20 documents, the end of the text.
 """
 
 from __future__ import annotations
@@ -69,7 +69,11 @@ def read(options: Options) -> RawDataset:
     if "train" in splits and len(splits["train"]) < _FEW_DOCUMENTS:
         splits = _cut(splits, options)
     else:
-        splits = holdout.hold_out(splits, options)
+        held_out = holdout.hold_out(splits, options)
+        splits = {
+            name: split if name in splits else dataclasses.replace(split, num_empty=0)
+            for name, split in held_out.items()
+        }
     return RawDataset(options.dataset, (), splits, encoder="text.sources.lm_rows")
 
 

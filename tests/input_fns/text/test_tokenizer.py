@@ -99,6 +99,8 @@ def test_an_unknown_character_is_named():
     [
         (lambda c: c["model"].update(type="Unigram"), "not a tokenizer.json"),
         (lambda c: c.update(pre_tokenizer={"type": "Whitespace"}), "of Whitespace BPE"),
+        (lambda c: c.update(normalizer={"type": "NFC"}), "changes texts before it splits them"),
+        (lambda c: c["pre_tokenizer"].update(add_prefix_space=True), "changes texts before"),
         (lambda c: c["model"]["vocab"].pop(END_OF_TEXT), "has no token <|endoftext|>"),
         (lambda c: c["model"]["vocab"].update({END_OF_TEXT: 999}), "are not 0, 1, 2"),
     ],

@@ -146,6 +146,11 @@ def learn(texts, size=64, lower_case=True):
     return wordpiece.train(wordpiece.count_words(texts, lower_case), size, lower_case)
 
 
+def test_a_lone_surrogate_is_of_no_piece():
+    found = learn(["the weather \ud83d is fine"] * 3)
+    assert not {piece for piece in found.pieces if "\ud800" <= piece[-1:] <= "\udfff"}
+
+
 def test_a_vocabulary_is_learnt_from_text():
     texts = ["the weather, the weather", "The WEATHER is Fine"] * 3
     learnt = learn(texts)

@@ -56,6 +56,14 @@ def test_a_text_has_the_tokens_of_prepare_data(session):
         np.testing.assert_array_equal(found[name], wanted)
 
 
+def test_the_last_of_equal_pieces_counts(session):
+    repeated = wordpiece.WordPieceTokenizer(VOCABULARY.vocab + b"a\n[SEP]\n", lower_case=True)
+    found = session.run(wordpiece_ops.to_rows([tf.constant(["ab a"])], repeated, 7))
+    (ids,) = repeated.encode_ids(["ab a"])
+    assert ids[0] == len(repeated.pieces) - 2
+    assert found["input_ids"][0, :5].tolist() == [CLS, *ids, len(repeated.pieces) - 1]
+
+
 @pytest.mark.slow(cost=0.1)
 def test_accents_may_stay_in_lower_case(session):
     kept = wordpiece.WordPieceTokenizer(VOCABULARY.vocab, lower_case=True, strip_accents=False)

@@ -130,6 +130,24 @@ def test_documents_of_a_row_are_independent_with_a_mask():
     assert np.abs(without - whole).max() > 0.01
 
 
+@pytest.mark.parametrize("beams", [1, 2])
+def test_a_continuation_reads_the_last_document_only_with_a_mask(beams):
+    """Of two documents in a prompt the second is continued as if it were alone."""
+    prompts, options = rows(2, seed=3)[:, :LENGTH], {"document_mask": True, "beam_size": beams}
+    prompts[:, [0, 3]] = END
+    found = continued(prompts, np.array([5, 7], np.int32), **options)
+    alone = np.roll(prompts, -3, axis=1)
+    with tf.Graph().as_default():
+        expected = continued(alone, np.array([2, 4], np.int32), most=LENGTH - 3, **options)
+    for row, theirs, end in zip(found["tokens"], expected["tokens"], found["length"]):
+        assert row[3:end].tolist() == theirs[: end - 3].tolist()
+    kept = found["log_probs"][:, 4:], expected["log_probs"][:, 1 : LENGTH - 3]
+    numerics.assert_close(*kept, **NETWORK)
+    with tf.Graph().as_default():
+        plain = continued(prompts, np.array([5, 7], np.int32), beam_size=beams)
+    assert np.abs(plain["log_probs"][:, 4:5] - kept[0][:, :1]).max() > 0.01
+
+
 @pytest.mark.slow(cost=0.1)
 def test_greedy_continuations_are_those_without_a_cache():
     found = continued(PROMPTS, LENGTHS)

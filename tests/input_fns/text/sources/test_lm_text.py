@@ -89,11 +89,13 @@ def test_documents_of_files_and_json_lines(tmp_path):
 
 def test_whole_documents_are_held_out_of_many(tmp_path):
     texts = [f"<{i}>" for i in range(30)]
-    (tmp_path / "all.txt").write_text(END_OF_TEXT.join(texts))
+    (tmp_path / "all.txt").write_text(END_OF_TEXT.join([*texts, " ", "\n"]))
     raw, _ = read(tmp_path)
     found = {name: "".join(text_of(raw, name)).split(END_OF_TEXT)[:-1] for name in raw.splits}
     assert sorted(found["train"] + found["validation"]) == sorted(texts)
     assert len(found["validation"]) == 3
+    empty = {name: split.left_out for name, split in raw.kind.splits.items()}
+    assert empty == {"train": {"documents without a text": 2}, "validation": {}}
 
 
 def test_a_vocabulary_of_another_data_set_lacks_a_character(tmp_path):

@@ -112,6 +112,14 @@ def test_a_vocabulary_may_be_that_of_a_prepared_data_set(table, tmp_path):
         table([("dog", "a"), ("a", "b")], vocabulary=str(tmp_path / "out"), lower_case=False)
 
 
+def test_a_vocabulary_of_a_cased_data_set_may_have_no_capital_letter(table, tmp_path):
+    rows, options = [("the dog", "a"), ("the film", "b")] * 3, {"lower_case": False}
+    raw, _ = table(rows, vocabulary="", vocab_size=512, **options)
+    writer.write(raw, str(tmp_path / "out"))
+    again, _ = table(rows, vocabulary=str(tmp_path / "out"), **options)
+    assert again.kind.vocabulary == raw.kind.vocabulary
+
+
 def test_a_vocabulary_may_be_learnt(table):
     raw, lines = table([("the dog", "a"), ("the film", "b")] * 3, vocabulary="", vocab_size=512)
     assert "learning 512" in lines[0]

@@ -1,6 +1,7 @@
 """--checkpoint=ensemble:A,B: the mean of the predictions of A and B, in every mode and wrapper."""
 
 import glob
+import os
 
 import numpy as np
 import pytest
@@ -60,6 +61,18 @@ def test_members_use_their_moving_averages(predict, other_dir):
     average = "--params=ema_decay=0.9"
     alone, twice = (predict(c, average) for c in (other_dir, f"ensemble:{other_dir},{other_dir}"))
     numerics.assert_close(twice, alone, **MLP)
+
+
+@pytest.mark.parametrize("pattern", ["logits/.*", "(?i)LOGITS/.*"])
+def test_members_with_frozen_variables_have_no_average_of_these(run_in, result, tmp_path, pattern):
+    frozen = f"--params=ema_decay=0.9,trainable={pattern}"
+    run_in(tmp_path, "--mode=train", "--train_steps=2", "--save_checkpoints_steps=1", frozen)
+    one = f"{tmp_path}/model.ckpt-2"
+    run_in(tmp_path, "--mode=eval", frozen)
+    run_in(tmp_path, "--mode=eval", frozen, f"--checkpoint=ensemble:{one},{one}")
+    (folder,) = glob.glob(f"{tmp_path}/ensemble_*")
+    alone, twice = (result(tmp_path, 2)[n] for n in ("eval", f"eval_{os.path.basename(folder)}"))
+    numerics.assert_close(twice["average_loss"], alone["average_loss"], **MLP)
 
 
 @pytest.mark.slow(cost=0.1)

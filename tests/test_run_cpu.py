@@ -18,6 +18,8 @@ from PIL import Image
 
 import run_cpu
 from common import progress_line
+from common.errors import UsageError
+from engine.checkpoints.best import BestCheckpoint
 from engine.train import trainer
 from input_fns import DataError
 from input_fns.convert import writer
@@ -382,6 +384,17 @@ def test_the_best_checkpoint_is_kept_and_can_be_used(run, result):
     numerics.assert_close(
         again, losses[best], **MLP, magnitude=1.0
     )  # logits are larger than losses
+
+
+def test_a_metric_that_is_always_nan_leaves_no_checkpoint_to_export(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(BestCheckpoint, "update", _with_nan(BestCheckpoint.update))
+    training = ["--mode=train_and_eval", "--train_steps=2", "--best_metric=accuracy"]
+    with pytest.raises(UsageError, match=r"was NaN in every evaluation.*--checkpoint=latest"):
+        run(*training, f"--export_dir={tmp_path}/export")
+
+
+def _with_nan(update):
+    return lambda self, *args: update(self, *args[:2], {**args[2], "accuracy": float("nan")})
 
 
 def test_early_stopping(run, capsys, variables):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import zlib
 from collections.abc import Sequence
 from typing import Any
@@ -66,6 +67,9 @@ def model_of(model: Model, params: dict[str, Any], count: int) -> tuple[Model, d
         stacked = {name: tf.stack([outputs[name] for outputs in members]) for name in members[0]}
         return model.mean_outputs(stacked, params)
 
-    # The pattern of frozen variables is for names without a member.
     mean = dataclasses.replace(model, inference=inference, other_predictions={})
-    return mean, {**params, "trainable": ".*"}
+    # Frozen variables have no moving average. Flags of a pattern must stand at its start.
+    of_pattern = re.match(r"(\(\?[a-zA-Z]+\))?", params["trainable"])[0]
+    pattern = params["trainable"][len(of_pattern) :]
+    member = _SCOPE.format(r"\d+")
+    return mean, {**params, "trainable": f"{of_pattern}{member}/(?:{pattern})"}

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from common.errors import UsageError
+from engine.checkpoints import best as best_checkpoint
 from engine.checkpoints import find
 from engine.checkpoints.best import BestCheckpoint
 from engine.checkpoints.checkpoint_files import BEST_DIR
@@ -231,6 +232,12 @@ def _export_after_training(estimator, settings):
     if not settings.export.dir:
         return
     which = "best" if settings.evaluation.best_metric else "latest"
+    if which == "best" and best_checkpoint.read(settings.model_dir).get("step", 0) < 0:
+        raise UsageError(
+            f"--best_metric={settings.evaluation.best_metric} was NaN in every evaluation, so no "
+            "checkpoint is the best one to export. Export the last one with --mode=export "
+            "--checkpoint=latest, or use another metric"
+        )
     checkpoint = find.find_checkpoint(settings.model_dir, which)
     step = find.read_step(checkpoint)
     path = results.read(settings.model_dir, step).get("export", "")

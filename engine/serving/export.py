@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import shutil
 import sys
 import tempfile
@@ -59,11 +61,12 @@ def command_line(pipeline, path: str) -> str:
     text = pipeline.receivers().get(serving.TEXT)
     if text:
         # saved_model_cli does not load the ops of TensorFlow Text.
-        inputs = ", ".join(f"{name}=tf.constant(['...'])" for name in text.inputs)
-        return (
-            'python -c "import tensorflow as tf, tensorflow_text; '
-            f"print(tf.saved_model.load('{path}').signatures['{serving.TEXT}']({inputs}))\""
+        inputs = ", ".join(f'{name}=tf.constant(["..."])' for name in text.inputs)
+        program = (
+            "import tensorflow as tf, tensorflow_text; "
+            f'print(tf.saved_model.load({json.dumps(path)}).signatures["{serving.TEXT}"]({inputs}))'
         )
+        return f"python -c {shlex.quote(program)}"
     inputs = ";".join(
         f"{name}={os.path.join(path, EXTRA, sample_file(name))}" for name in pipeline.features
     )
@@ -72,8 +75,8 @@ def command_line(pipeline, path: str) -> str:
         python = os.path.relpath(sys.executable)
         program = f"{python} -m tensorflow.python.tools.saved_model_cli"
     return (
-        f"{program} run --dir {path} --tag_set serve --signature_def {serving.RAW} "
-        f"--inputs '{inputs}'"
+        f"{program} run --dir {shlex.quote(path)} --tag_set serve --signature_def {serving.RAW} "
+        f"--inputs {shlex.quote(inputs)}"
     )
 
 

@@ -81,6 +81,7 @@ def iterate(
     # With line feeds: one inside of quotes is part of the value.
     reader = csv.reader((f"{line}\n" for line in lines), delimiter=delimiter, strict=True)
     begin = 1 + num_before
+    csv.field_size_limit(max(csv.field_size_limit(), _MAX_TEXT))
     try:
         for values in reader:
             if values:

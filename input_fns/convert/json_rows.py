@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from common.names import normalized, repeated
@@ -72,7 +73,9 @@ def _check_object(item, where):
 
 
 def _text(value):
-    """Returns a JSON value as text; None for null, lists and objects."""
+    """Returns a JSON value as text, lists and objects as JSON; None for null."""
+    if isinstance(value, (list, dict)):
+        return json.dumps(value, ensure_ascii=False)
     if isinstance(value, (bool, int, float)):
         return str(value).lower() if isinstance(value, bool) else str(value)
     return value if isinstance(value, str) else None

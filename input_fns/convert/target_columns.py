@@ -6,6 +6,7 @@ soft_labels, a column of probabilities per class; regression, a column per numbe
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -17,6 +18,7 @@ from input_fns.convert import columns, files
 from input_fns.convert.options import Options
 from input_fns.core.target import FEATURE, Target
 
+_LIST = re.compile(r"\[.*\]|\{.*\}", re.DOTALL)  # of Python or JSON
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -88,7 +90,15 @@ def _listed(options, cells, where, rows):
         row: [label for label in map(normalized, (cells[row] or "").split(separator)) if label]
         for row in rows
     }
+    lists = [row for row in rows if _LIST.fullmatch(cells[row] or "")]
+    if lists:
+        raise DataError(
+            f"{where[lists[0]]}: the labels {cells[lists[0]][:60]!a} are written as a list of "
+            f"Python or JSON. Write them with {separator!a} between them and without brackets"
+        )
     class_names = tuple(map(normalized, options.class_names))
+    if not class_names and not any(labels.values()):
+        raise DataError(f"{where[rows[0]] if len(rows) else 'the table'}: no row has a label")
     if not class_names:
         every = [label for of_row in labels.values() for label in of_row]
         places = [where[row] for row, of_row in labels.items() for _ in of_row]

@@ -72,10 +72,13 @@ def _enqueue_arbitrary(
     count = len(embedding_indices)
     tables().combiners = list(combiners or ["sum"] * count)
     values = []
-    features = zip(
-        sample_indices_or_row_splits, embedding_indices, aggregation_weights, strict=True
-    )
-    for feature in features:
+    parts = sample_indices_or_row_splits, embedding_indices, aggregation_weights
+    if len({len(part) for part in parts}) > 1:
+        raise ValueError(
+            f"TPU embeddings: sample indices, embedding indices and weights are of "
+            f"{', '.join(str(len(part)) for part in parts)} features"
+        )
+    for feature in zip(*parts):
         values += [tf.cast(value, dtype) for value, dtype in zip(feature, DTYPES)]
     handle = host_io.queue(queue_name(device_ordinal), DTYPES * count)
     return gen_data_flow_ops.queue_enqueue_v2(handle, values, name=name)

@@ -229,7 +229,8 @@ class _CallCheck:
                 return call.execute(steps=min(self._steps, call.arguments.get("steps") or 10**9))
             if call.method == "predict":  # the generator needs the emulator to its end
                 size = 1 if call.yields_batches else call.predict_batch_size
-                return list(itertools.islice(call.execute(), self._steps * size))
+                found = list(itertools.islice(call.execute(), self._steps * size))
+                return (one for one in found)  # programs call next() and close()
             return call.execute()
 
     def _steps_to_run(self, call):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import threading
 import time
 import traceback
@@ -89,7 +88,7 @@ class Placeholders:
             name: np.zeros([*batch, *shape], tf.as_dtype(dtype).as_numpy_dtype)
             for name, (dtype, shape) in (self._outputs_of(call) or {}).items()
         }
-        return itertools.repeat(zeros, count)
+        return ({**zeros} for _ in range(count))
 
     def _export_result(self, call):
         return str(call.arguments["export_dir_base"]).encode()

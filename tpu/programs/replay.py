@@ -161,9 +161,9 @@ def _batch_axis(on_core, in_total, num_cores, batch_size):
     axes = [axis for axis, size in enumerate(on_core) if size == batch_size]
     if num_cores > 1:
         if in_total is not None:
-            if in_total.rank != len(on_core):
-                axes = []
-            axes = [axis for axis in axes if in_total[axis] in (None, num_cores * batch_size)]
+            sizes = in_total.as_list() if in_total.rank == len(on_core) else []
+            axes = axes if sizes else []
+            axes = [axis for axis in axes if sizes[axis] in (None, num_cores * batch_size)]
         if len(axes) != 1:
             total = "unknown shape" if in_total is None else f"shape {in_total}"
             raise ValueError(

@@ -17,6 +17,7 @@ from input_fns.audio.wav_format import MAX_CHANNELS
 
 EXTENSIONS = (".flac", ".ogg", ".oga", ".opus", ".mp3")
 HOW_TO_READ = "pip install '.[audio]' to read it"
+_UNKNOWN_LENGTH = 2**62  # from this number of samples on, by libsndfile
 _READABLE = ("FLAC", "OGG", "MP3")
 # First bytes -> kind of the file.
 _MAGIC = {
@@ -103,6 +104,11 @@ def read(
             wav.check_rate(sound.samplerate)
             if not sound.frames:
                 raise ValueError("it has no samples, or is truncated")
+            if sound.frames >= _UNKNOWN_LENGTH:
+                raise ValueError(
+                    "its header does not say its length, as of a stream to a pipe; write it again, "
+                    "such as with ffmpeg -i OLD.flac NEW.flac"
+                )
             first, count = choose(sound.frames, sound.samplerate)
             _check_end(file, num_bytes, sound)
             sound.seek(first)

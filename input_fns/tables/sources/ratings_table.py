@@ -213,14 +213,9 @@ def _places(path, header, options):
 
 def _time_parser(rows, place, width):
     """Returns the function of the text of a time: all are numbers, or all are ISO 8601."""
-    value = next((v[place] for _, v in rows if place is not None and len(v) == width), "")
-    if math.isnan(_number(value)):
-        try:
-            _parse_date(value)
-        except ValueError:
-            return _parse_number
-        return _parse_date
-    return _parse_number
+    has_time = (v for _, v in rows if place is not None and len(v) == width and v[place])
+    value = next((v[place] for v in has_time), "")
+    return _parse_date if value and math.isnan(_number(value)) else _parse_number
 
 
 def _parse_number(text):
@@ -235,7 +230,9 @@ def _parse_date(text):
     try:
         found = datetime.datetime.fromisoformat(text.removesuffix("Z"))
     except ValueError as error:
-        raise ValueError(f"the time {shown(text)!a} is not a date such as 2005-04-02") from error
+        raise ValueError(
+            f"the time {shown(text)!a} is neither a number nor a date such as 2005-04-02 23:53:47"
+        ) from error
     return (found if found.tzinfo else found.replace(tzinfo=datetime.timezone.utc)).timestamp()
 
 

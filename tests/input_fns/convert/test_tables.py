@@ -332,7 +332,7 @@ def test_lines_of_western_text_are_read_one_by_one(tmp_path):
 
 def test_values_of_json_are_text(read):
     values = {"text": None, "flag": True, "number": 2, "list": [1]}
-    assert read("a.json", json.dumps([values]))[0].rows == [[None, "true", "2", None]]
+    assert read("a.json", json.dumps([values]))[0].rows == [[None, "true", "2", "[1]"]]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """`python -m tpu check`."""
 
 import json
+import pathlib
 import types
 from unittest import mock
 
@@ -95,6 +96,18 @@ print(estimator.evaluate(None)["global_step"], len(list(estimator.predict(None))
 """
     assert run(script(source, str(tmp_path))) == 2
     assert capfd.readouterr().out.startswith("3 1\n")
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+def test_predictions_are_an_iterator_that_can_be_closed(linear_program, script, capfd, steps):
+    program = linear_program("--mode=all", "--steps=4")
+    source = pathlib.Path(program.target).read_text()
+    every = "len(list(estimator.predict(predict_input_fn)))"
+    assert every in source
+    one = "[(next(p), p.close()) for p in [estimator.predict(predict_input_fn)]]"
+    source = source.replace(every, one)
+    assert run(script(source, *program.arguments), steps=steps) == 0
+    assert "is not an iterator" not in capfd.readouterr().out
 
 
 def test_an_error_of_the_program(script, capfd):

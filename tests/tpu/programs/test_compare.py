@@ -6,10 +6,11 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework import tensor_shape
 
 from tests.marks import slow
 from tpu.connect import topology
-from tpu.programs import compare, comparison, trainings
+from tpu.programs import compare, comparison, replay, trainings
 
 TWO_CORES, ONE_CORE = topology.find("1x2"), topology.find("1x1")
 
@@ -330,3 +331,10 @@ def test_differences_beyond_an_amplified_rounding_are_differences():
     assert comparison.format_text(result, ONE_CORE).endswith(
         "NOT equal up to rounding: 1 weights, 0 other variables"
     )
+
+
+def test_an_unknown_batch_size_is_found_with_shapes_of_tensorflow_1(monkeypatch):
+    monkeypatch.setattr(tensor_shape, "_TENSORSHAPE_V2_OVERRIDE", False)
+    assert replay._batch_axis([4, 3], tf.TensorShape([None, 3]), 2, 4) == 0
+    with pytest.raises(ValueError, match="has no batch axis"):
+        replay._batch_axis([4, 3], tf.TensorShape([4, 3]), 2, 4)

@@ -122,6 +122,13 @@ def test_other_and_invalid_files(tmp_path, content, reason):
     assert read(tmp_path, content).startswith(reason)
 
 
+def test_flac_of_a_stream_to_a_pipe_does_not_say_its_length(tmp_path):
+    content = bytearray(encode(samples(), "FLAC", "PCM_16"))
+    content[21] &= 0xF0  # the number of samples has 36 bits
+    content[22:26] = bytes(4)
+    assert read(tmp_path, bytes(content)).startswith("its header does not say its length")
+
+
 def test_the_content_decides_not_the_name(tmp_path):
     content = encode(samples(), "FLAC", "PCM_16")
     assert len(read(tmp_path, content, name="a.wav")) == 8000

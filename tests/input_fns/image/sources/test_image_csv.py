@@ -109,6 +109,12 @@ def test_a_first_line_that_is_no_header_is_refused(read, table):
     assert len(read("image_csv", **table(*rows, columns=("f", "k"))).splits["train"]) == 2
 
 
+def test_a_first_line_without_extensions_that_is_no_header_is_refused(read, table):
+    rows = ("cat/00", "cat"), ("dog/03", "dog"), ("cat/01", "cat")
+    with pytest.raises(DataError, match=r"first line names the image 'cat/00'.*--columns"):
+        read("image_csv", **table(*rows))
+
+
 def test_rows_that_repeat_or_are_empty_are_told(table, folder):
     rows = ("f", "kind"), ("cat/00", "cat"), ("dog/03", "dog"), ("", ""), ("cat/00", "cat")
     lines, options = [], {**table(*rows), "source": str(folder)}

@@ -159,6 +159,16 @@ def test_probabilities_sum_to_1(table):
         ([("f", "a", "b"), ("0", "1", "")], {}, r"line 2: no 0 or 1 in column 'b'"),
         ([("f", "a", "b"), ("0", "1", "0")], {}, "no row has the label b"),
         ([("f", "a"), ("0", "x y")], {}, "one 0/1 column per class, or one column and --label_sep"),
+        (
+            [("f", "a"), ("0", "['x', 'y']")],
+            {"label_separator": ","},
+            "line 2: .* as a list of",
+        ),
+        (
+            [("f", "a"), ("0", " "), ("1", "")],
+            {"label_separator": ","},
+            "line 2: no row has",
+        ),
         ([("f", "a"), ("0", "x x")], {"label_separator": " "}, "line 2: the label 'x' is repeated"),
         (
             [("f", "a"), ("0", "x y")],

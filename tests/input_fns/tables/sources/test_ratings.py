@@ -160,8 +160,9 @@ def test_invalid_rows_are_one_error(tmp_path, line, message):
             'user,item,time\n"a\n",x,1\nb,"y\n,1\nc,x,1\n',
             "line 4: invalid CSV",
         ),
-        ("ratings.csv", "user,item,date\na,x,5 Mar\n", "the time '5 Mar' is not a number"),
-        ("ratings.csv", "user,item,date\na,x,2005-04-02\na,y,1\n", "the time '1' is not a date"),
+        ("ratings.csv", "user,item,date\na,x,5 Mar\n", "the time '5 Mar' is neither a number nor"),
+        ("ratings.csv", "user,item,date\na,x,2005-04-02\na,y,1\n", "the time '1' is neither"),
+        ("ratings.csv", "user,item,date\na,x,\na,y,2005-04-02\n", "the time '' is neither"),
         ("u.tsv", "7\tSkyrim\tpurchase\t1.0\n", "name all columns"),
         ("u.tsv", "fan\tfilm\tstars\tday\na\tb\t1\t2\n", "the header must have a column of users"),
         ("ratings.csv", "", "has no interactions"),
@@ -305,3 +306,9 @@ def test_other_files_are_counted(tmp_path):
     (tmp_path / "ratings.csv").unlink()
     with pytest.raises(DataError, match=r"has movies.csv, tags.csv: name one of them, such as --"):
         read(tmp_path)
+
+
+def test_a_column_that_is_not_used_may_have_long_texts(tmp_path):
+    rows = "".join(f'a,{item},{i},"{"long " * 30_000}"\n' for i, item in enumerate("wxyz"))
+    (tmp_path / "ratings.csv").write_text(f"user,item,time,review\n{rows}")
+    assert read(tmp_path)

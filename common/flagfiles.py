@@ -80,6 +80,11 @@ def _lines(path):
         with open(path, "rb") as file:
             content = file.read(_MAX_BYTES + 1)
         text = content.decode()
+        if text.startswith("\ufeff"):  # absl would not read the first flag
+            raise UsageError(
+                f"--flagfile={shown(path)} begins with a byte order mark. Save it as UTF-8 without "
+                "BOM"
+            )
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--flagfile={shown(path)} is not UTF-8 text: {error}") from error
     if len(content) > _MAX_BYTES:

@@ -473,6 +473,11 @@ def test_a_flagfile_that_is_not_text(error_line, tmp_path, content, message):
     assert message in error_line(f"--flagfile={tmp_path}/flags.cfg")
 
 
+def test_a_flagfile_with_a_byte_order_mark(error_line, tmp_path):
+    (tmp_path / "flags.cfg").write_bytes(b"\xef\xbb\xbf--model=mlp\n--dataset=digits\n")
+    assert "begins with a byte order mark" in error_line(f"--flagfile={tmp_path}/flags.cfg")
+
+
 def test_a_flagfile_that_is_a_folder(error_line, tmp_path):
     assert "not a file" in error_line(f"--flagfile={tmp_path}")
 

@@ -1,6 +1,7 @@
 """Class weights in training, against a NumPy oracle of loss and gradients; oversampling."""
 
 import glob
+import types
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from sklearn.utils.class_weight import compute_class_weight
 import run_cpu
 import run_tpu
 from common.errors import UsageError
+from engine.cli import class_balance
 from input_fns import DataError, dataset_info
 from input_fns.array_pipeline import ArrayPipeline
 from input_fns.convert import source, writer
@@ -167,6 +169,20 @@ def test_classes_of_several_and_of_soft_labels_are_counted(
     weights = [sum(counts) / (3 * count) for count in counts]
     shown = ", ".join(f"{name} {weight:.3g}" for name, weight in zip("012", weights))
     assert f"class_weights=balanced of split 'train': {shown}" in capsys.readouterr().out
+
+
+def test_a_broken_record_of_labels_is_one_error():
+    def host_examples(split, batch_size):
+        raise tf.errors.DataLossError(None, None, "corrupted record at 12")
+        yield
+
+    data = types.SimpleNamespace(
+        split=lambda name: types.SimpleNamespace(label_histogram=None), data_dir=""
+    )
+    pipeline = types.SimpleNamespace(data=data, host_examples=host_examples)
+    params = {"class_weights": "balanced", "num_classes": 3}
+    with pytest.raises(DataError, match=r"corrupted record at 12\. class_weights=balanced reads"):
+        class_balance.with_class_weights(params, pipeline, "train", False)
 
 
 def test_oversampling_trains_on_the_classes_equally_often(flags, tmp_path):

@@ -265,6 +265,7 @@ def test_an_export_takes_a_seed_or_a_latent(trained, run_with, gan_flags, tmp_pa
     [
         ("sngan", {"gan_loss": "wgan"}, "gan_loss=wgan must be one of non_saturating"),
         ("sngan", {"image_shape": (30, 28, 1)}, "must be multiples of 4"),
+        ("dcgan", {"image_shape": (4, 64, 1)}, "must be at least 8"),
         ("sngan", {"discriminator_steps": 0}, "discriminator_steps=0 must be at least 1"),
         ("dcgan", {"gan_loss": "wasserstein_gp"}, "discriminator_batch_norm=false"),
         ("dcgan", {"feature_network": "none"}, "is not a SavedModel"),

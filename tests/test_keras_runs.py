@@ -249,6 +249,22 @@ def test_a_warm_start_restores_them(cpu, tmp_path, capsys):
     assert "warm start: restored 2 variables" in capsys.readouterr().out
 
 
+def by_classes(input_shape, num_classes):
+    images = tf.keras.Input(input_shape)
+    x = tf.keras.layers.Flatten()(images)
+    return tf.keras.Model(images, tf.keras.layers.Dense(num_classes, name="logits")(x))
+
+
+@pytest.mark.slow(cost=0.1)
+def test_to_keras_finds_the_classes_of_a_network_that_takes_them(flags, tmp_path):
+    network = "--model=keras:tests.test_keras_runs:by_classes"
+    _runner(run_cpu, *flags, network)(tmp_path / "run", *STEPS)
+    folder = tmp_path / "my.h5.files"
+    folder.mkdir()
+    tool.to_keras(str(tmp_path / "run"), f"{folder}/whole.weights.h5")
+    assert [path.name for path in folder.iterdir()] == ["whole.weights.h5"]
+
+
 @pytest.mark.slow(cost=0.1)
 def test_to_keras_writes_the_moving_average(flags, tmp_path, variables):
     _runner(run_cpu, *flags)(tmp_path / "run", *STEPS, "--params=ema_decay=0.5")

@@ -10,6 +10,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ import run_cpu
 from common import progress_line
 from common.errors import UsageError
 from engine.checkpoints.best import BestCheckpoint
+from engine.cli import resolve_flags
 from engine.train import trainer
 from input_fns import DataError
 from input_fns.convert import writer
@@ -70,6 +72,17 @@ def test_train_epochs_rounds_up_to_whole_batches(run, variables):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("epochs", "steps"), [("1.1", 11), ("2.2", 22), ("2.21", 23)])
+def test_steps_of_a_fraction_of_epochs_are_exact(monkeypatch, epochs, steps):
+    """1.1 * 50,000 is 55000.00000000001 in binary."""
+    split = types.SimpleNamespace(num_examples=50_000)
+    dataset = types.SimpleNamespace(split=lambda name: split)
+    values = {"train_epochs": float(epochs), "train_batch_size": 5_000, "mode": "train"}
+    named = types.SimpleNamespace(**values, train_split="train", train_steps=None)
+    monkeypatch.setattr(resolve_flags, "FLAGS", named)
+    assert resolve_flags._train_steps(dataset) == steps
+
+
 def test_the_last_of_train_steps_and_train_epochs_wins(run, variables):
     model_dir = run("--mode=train", "--train_epochs=2", "--train_steps=3")
     assert variables(model_dir)["global_step"] == 3

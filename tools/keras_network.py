@@ -114,7 +114,12 @@ def to_keras(source: str, file: str, size: str = "") -> None:
     reader = tf.train.load_checkpoint(checkpoint)
     stored = reader.get_variable_to_shape_map()
     params = checkpoint_folders.params_of(flags)
-    params["num_classes"] = stored.get("logits/bias", [params["num_classes"]])[0]
+    if "logits/bias" in stored:
+        params["num_classes"] = stored["logits/bias"][0]
+    elif dataset_info.exists(given.get("data_dir", "")) and not any(
+        key == "num_classes" for _, (key, _) in hparams.pairs(v for n, v in flags if n == "params")
+    ):
+        params["num_classes"] = len(dataset_info.read(given["data_dir"]).all_class_names)
     shape = _shape(size) if size else _shape_of_run(given)
     with traced.tensorflow_2():
         built = keras_network.build(network, shape, params)
@@ -128,11 +133,17 @@ def to_keras(source: str, file: str, size: str = "") -> None:
             if name not in stored:
                 raise UsageError(f"{checkpoint} has no variable {name}")
             average = ema.average_name(name)
-            variable.assign(reader.get_tensor(average if average in stored else name))
+            value = reader.get_tensor(average if average in stored else name)
+            if value.shape != tuple(variable.shape):
+                raise UsageError(
+                    f"{checkpoint}: {name} is {list(value.shape)}, and the network's is "
+                    f"{list(variable.shape)}. Does {run}/flags.cfg have its --params?"
+                )
+            variable.assign(value)
         built.finalize()
         partial = files.partial_name(file) + file[file.rindex(".") :]
         if file.endswith(".weights.h5"):
-            partial = partial.replace(".h5", ".weights.h5")
+            partial = partial.removesuffix(".h5") + ".weights.h5"
             whole.save_weights(partial)
         else:
             whole.save(partial)

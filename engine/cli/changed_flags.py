@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 
 from common import files, flagfiles
+from common.errors import UsageError
 from common.folders import is_file
 from engine.cli import hparams
+from models import registry
+from models.model import ModelError
 
 # Flags of a training that is only longer, elsewhere, or watched in another way.
 _FREE = {
@@ -37,13 +40,30 @@ def describe(model_dir: str, flagfile: str, hyperparameters_only: bool = False) 
         )
     except ValueError:  # it only repeats the flags
         return ""
+    same = _written_otherwise(now, before)
     lines = [
         f"{name}={now.get(name, 'default')} (before: {before.get(name, 'default')})"
         for name in dict.fromkeys((*now, *before))
-        if now.get(name) != before.get(name)
+        if now.get(name) != before.get(name) and name not in same
     ]
     more = f", and {len(lines) - _SHOWN} more" if lines[_SHOWN:] else ""
     return ", ".join(lines[:_SHOWN]) + more
+
+
+def _written_otherwise(now, before):
+    """Returns the hyperparameters with the same value in another form: 1e-2 and 0.01, a default."""
+    if now.get("model") != before.get("model"):
+        return set()
+    try:
+        model = registry.find(now["model"])
+        known = {*hparams.resolve(model, [], None)}
+        values, others = (
+            hparams.resolve(model, [f"{n}={v}" for n, v in of.items() if n in known], None)
+            for of in (now, before)
+        )
+    except (UsageError, ModelError, KeyError):  # of another version
+        return set()
+    return {name for name in known & {*now, *before} if values[name] == others[name]}
 
 
 def _values(text, hyperparameters_only):

@@ -6,8 +6,11 @@ import inspect
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from common.errors import UsageError
+from input_fns import DataError
+from input_fns.core import inspection
 from input_fns.pipeline import Pipeline
 from models.layers import class_weights
 
@@ -65,7 +68,7 @@ def _counts(pipeline, split, num_classes, value):
         return histogram
     print(f"class_weights={value}: reading the labels of split '{split}' to count them", flush=True)
     counts = np.zeros(num_classes)
-    for _, labels in pipeline.host_examples(split, _BATCH):
+    for _, labels in _examples(pipeline, split, value):
         labels = labels.get("label", ()) if isinstance(labels, dict) else labels
         labels = np.asarray(labels)
         if labels.ndim == 1 and labels.dtype.kind in "iu":
@@ -78,6 +81,18 @@ def _counts(pipeline, split, num_classes, value):
                 "the weights, such as class_weights=[1,5,2]"
             )
     return counts
+
+
+def _examples(pipeline, split, value):
+    """Yields batches; a broken record is one error."""
+    try:
+        yield from pipeline.host_examples(split, _BATCH)
+    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
+        problem = next(iter(inspection.problems(pipeline.data, [split])), error.message)
+        raise DataError(
+            f"{problem}. class_weights={value} reads all labels, before --skip_bad_records: repair "
+            "the data set, or list the weights, such as class_weights=[1,5,2]"
+        ) from error
 
 
 def _line(found, pipeline):

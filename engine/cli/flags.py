@@ -107,7 +107,7 @@ flags.DEFINE_string(
 flags.DEFINE_float(
     "center_crop",
     0.875,
-    "Fraction of each side that evaluation keeps when an image is larger than image_size.",
+    "Fraction of each side that evaluation keeps of images of another size; 1 keeps all.",
     lower_bound=0.01,
     upper_bound=1.0,
 )

@@ -443,10 +443,11 @@ def _train_steps(dataset):
         return FLAGS.train_steps or 0
     if FLAGS.mode in ("eval", "predict", "export"):
         return 0  # unused; the training split may be missing
-    examples = FLAGS.train_epochs * dataset.split(FLAGS.train_split).num_examples
-    steps = math.ceil(min(examples / FLAGS.train_batch_size, 2 * MAX_INTEGER))
-    if steps <= 0:
+    if FLAGS.train_epochs <= 0:
         raise UsageError(f"--train_epochs={FLAGS.train_epochs} must be above 0")
+    # Exact, as the schedule of evaluations: 1.1 * 50,000 is 55000.00000000001.
+    examples = Fraction(str(FLAGS.train_epochs)) * dataset.split(FLAGS.train_split).num_examples
+    steps = math.ceil(examples / FLAGS.train_batch_size)
     if steps > MAX_INTEGER:
         raise UsageError(
             f"--train_epochs={FLAGS.train_epochs} is more than {MAX_INTEGER} training steps"

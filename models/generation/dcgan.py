@@ -33,6 +33,11 @@ def check_params(params):
     """Raises `ModelError` for a value out of range."""
     gan.check_params(params)
     check_positive(params, "width", "kernel_size")
+    if not gan.num_stages(params):
+        raise ModelError(
+            f"image_shape={params['image_shape']}: height and width must be at least 8. Set "
+            "--image_size, or use sngan"
+        )
     if params["gan_loss"] == "wasserstein_gp" and params["discriminator_batch_norm"]:
         raise ModelError(
             "gan_loss=wasserstein_gp needs discriminator_batch_norm=false: the gradient penalty "

@@ -248,6 +248,14 @@ def test_randaugment_moves_pixels_as_scipy_does(session, name, matrix, strength)
             np.testing.assert_allclose(after[..., channel], wanted + 128, atol=0.51)
 
 
+@pytest.mark.parametrize("shape", [(1, 16), (16, 1), (2, 2)])
+def test_randaugment_of_images_without_a_middle(apply, session, shape):
+    images = tf.constant(IMAGES)[:, : shape[0], : shape[1]]
+    strengths = tf.fill([len(IMAGES)], 0.5)
+    for operation in randaugment.OPERATIONS.values():
+        assert session.run(operation(images, strengths)).shape == images.shape
+
+
 def test_every_operation_of_randaugment_has_its_reference():
     moved = {"shear_x", "shear_y", "rotate", "translate_x", "translate_y"}
     assert set(randaugment.OPERATIONS) == set(PILLOW) | moved

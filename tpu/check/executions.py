@@ -107,6 +107,8 @@ class Executions:
             if sign * step > 0:
                 distance = sign * (float(np.reshape(end, ())) - start)
                 trips = distance / abs(step)
+                if not math.isfinite(trips):  # a limit of infinity
+                    continue
                 return max(0, math.floor(trips) + 1 if is_inclusive else math.ceil(trips))
         return None
 

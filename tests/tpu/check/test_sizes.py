@@ -119,6 +119,18 @@ def test_loop_of_unknown_length_is_reported():
     assert reason.endswith(place)
 
 
+def test_a_limit_of_infinity_is_no_limit():
+    def loss(features, labels):
+        def condition(i, x):
+            return tf.logical_and(i < float("inf"), tf.reduce_sum(x) < 100.0)
+
+        _, x = tf.while_loop(condition, lambda i, x: (i + 1.0, x + 1.0), (0.0, features))
+        return squares(tf.matmul(x, kernel()), labels)
+
+    (reason,) = measure(loss).not_counted
+    assert reason.startswith("FLOPs and activations of all but one iteration of the loop at ")
+
+
 def test_conditional_counts_its_costlier_branch():
     def loss(features, labels):
         step, weights = tf1.train.get_global_step(), kernel()

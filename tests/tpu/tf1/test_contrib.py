@@ -320,6 +320,12 @@ class TestRnn:
         assert np.array_equal(outputs[1][:, 0], states[1])
 
 
+def test_sums_of_sequence_loss_are_one_error(contrib):
+    zeros = tf.zeros([2, 3, 4]), tf.zeros([2, 3], tf.int32), tf.zeros([2, 3])
+    with pytest.raises(NotImplementedError, match="sum_over_timesteps and sum_over_batch are not"):
+        contrib.seq2seq.sequence_loss(*zeros, False, True, True)
+
+
 def test_sequence_loss(contrib, session):
     logits, targets = tf.math.log([[[0.25, 0.75], [0.5, 0.5]]]), tf.constant([[1, 0]])
     weights = tf.constant([[1.0, 3.0]])
@@ -404,6 +410,21 @@ class TestCrf:
             expected = max(found, key=found.get)
             assert tags[example].tolist() == [*expected, *[0] * (3 - length)]
             assert best[example] == pytest.approx(found[expected], rel=numerics.tolerance(5))
+
+    @pytest.mark.parametrize("time", [1, 2])
+    def test_a_batch_of_unknown_size_whose_sequences_have_one_tag(self, contrib, session, time):
+        scores = v1.placeholder(tf.float32, [None, None, 2])
+        tags, lengths = v1.placeholder(tf.int32, [None, None]), tf.constant([1, 9])
+        transitions = self.values()[1]
+        likelihood, _ = contrib.crf.crf_log_likelihood(scores, tags, lengths, transitions)
+        decoded = contrib.crf.crf_decode(scores, transitions, lengths)
+        values = self.values()[0][:, :time]
+        fed = {scores: values, tags: np.zeros([2, time])}
+        found, (best, _) = session.run([likelihood, decoded], fed)
+        total = np.log(np.exp(values[0, 0]).sum())
+        assert found[0] == pytest.approx(values[0, 0, 0] - total, abs=numerics.tolerance(8, 8))
+        assert best[0, 0] == values[0, 0].argmax()
+        assert not best[0, 1:].any()
 
     def test_viterbi_decode(self, contrib):
         scores, transitions = self.values()

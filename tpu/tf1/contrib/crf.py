@@ -75,14 +75,17 @@ def crf_log_norm(inputs, sequence_lengths, transition_params):
 def _scan(step, inputs, sequence_lengths):
     """Returns the states [time, batch, tags]; a state stays after the end of its sequence."""
     scores = tf.transpose(inputs, [1, 0, 2])
-    times = tf.range(1, tf.shape(scores)[0])
-    lengths = tf.cast(sequence_lengths, times.dtype)[:, None]
+    time = tf.shape(scores)[0]
+    lengths = tf.minimum(tf.cast(sequence_lengths, tf.int32), time)[:, None]
+    # A step after the end, which changes no state: tf.scan takes no sequence of length 0.
+    scores = tf.concat([scores, scores[-1:]], axis=0)
+    times = tf.range(1, time + 1)
 
     def advance(state, time):
         return tf.where(time < lengths, step(state, scores[time]), state)
 
     later = tf.scan(advance, times, initializer=scores[0])
-    return tf.concat([scores[:1], later], axis=0)
+    return tf.concat([scores[:1], later[:-1]], axis=0)
 
 
 def crf_decode(potentials, transition_params, sequence_length):
@@ -99,7 +102,8 @@ def crf_decode(potentials, transition_params, sequence_length):
 
     best = _scan(step, potentials, sequence_length)  # [time, batch, tags]
     last = tf.argmax(best[-1], axis=1, output_type=tf.int32)
-    lengths = tf.cast(sequence_length, tf.int32)
+    time = tf.shape(potentials)[1]
+    lengths = tf.minimum(tf.cast(sequence_length, tf.int32), time)
 
     def back(tag, time):
         previous = tf.argmax(
@@ -109,9 +113,9 @@ def crf_decode(potentials, transition_params, sequence_length):
         )
         return tf.where(time + 1 < lengths, previous, tag)
 
-    times = tf.range(tf.shape(potentials)[1] - 2, -1, -1)
-    earlier = tf.reverse(tf.scan(back, times, initializer=last), [0])
-    tags = tf.transpose(tf.concat([earlier, last[None]], axis=0))
+    # The first step, at the last place, returns its tag.
+    times = tf.range(time - 1, -1, -1)
+    tags = tf.transpose(tf.reverse(tf.scan(back, times, initializer=last), [0]))
     tags *= tf.sequence_mask(lengths, tf.shape(tags)[1], dtype=tf.int32)
     return tags, tf.reduce_max(best[-1], axis=1)
 

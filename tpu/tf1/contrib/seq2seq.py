@@ -13,6 +13,8 @@ def sequence_loss(
     weights,
     average_across_timesteps=True,
     average_across_batch=True,
+    sum_over_timesteps=False,
+    sum_over_batch=False,
     softmax_loss_function=None,
     name=None,
 ):
@@ -24,12 +26,19 @@ def sequence_loss(
       weights: float, [batch, time].
       average_across_timesteps: whether to divide by the weights of a sequence.
       average_across_batch: whether to divide by the weights of a batch.
+      sum_over_timesteps: must be False.
+      sum_over_batch: must be False.
       softmax_loss_function: function of (labels, logits), each a keyword; default cross entropy.
       name: name scope.
 
     Returns:
       float, scalar; [time] or [batch] if one average is off, [batch, time] if both are.
     """
+    if sum_over_timesteps or sum_over_batch:
+        raise NotImplementedError(
+            "tf.contrib.seq2seq.sequence_loss: sum_over_timesteps and sum_over_batch are not "
+            "available. Compute the loss of each token with tf.nn and sum it"
+        )
     ranks = logits.shape.rank, targets.shape.rank, weights.shape.rank
     if ranks != (3, 2, 2):
         raise ValueError(

@@ -54,13 +54,14 @@ def find_sources(step, update) -> Sources:
 def source_of_one_core(step, operation, with_conditions=True) -> str:
     """Returns why an operation has another value on each core: BATCH, RANDOM_NUMBERS or "".
 
-    A sum over the cores makes values the same. Follows non-trainable variables too, such as those
-    that accumulate gradients. "" if cores exchange values in another way, which may add up to a
-    sum. `with_conditions` is False to leave out the conditions of conditionals and loops.
+    A sum over the cores makes values the same, and so do sums over groups that join all cores.
+    Follows non-trainable variables too, such as those that accumulate gradients. "" if cores
+    exchange values in another way, which may add up to a sum. `with_conditions` is False to leave
+    out the conditions of conditionals and loops.
     """
 
     def parents(op):
-        if op.type in (*SUMS, *SHAPES):
+        if op.type in SHAPES or (op.type in SUMS and not _groups(op)):
             return []
         found = _parents(step, op)
         if op.type == "Switch" and not with_conditions:
@@ -69,12 +70,34 @@ def source_of_one_core(step, operation, with_conditions=True) -> str:
             found += step.updates_by_variable.get(variable_name(op), [])
         return found
 
-    types = {op.type for op in ancestors([operation], parents).values()}
-    if not types.isdisjoint(EXCHANGES):
+    found = ancestors([operation], parents).values()
+    types = {op.type for op in found}
+    groups = [group for op in found if op.type in SUMS for group in _groups(op)]
+    if not types.isdisjoint(EXCHANGES) or (groups and _join(groups, step.num_replicas)):
         return ""
     if not types.isdisjoint(_BATCH_OPS):
         return BATCH
     return RANDOM_NUMBERS if any(kind.startswith(STATEFUL_RANDOM) for kind in types) else ""
+
+
+def _groups(cross_replica_sum):
+    """Returns the groups of a sum, lists of cores; [] if all cores are one, or they are unknown."""
+    if cross_replica_sum.type not in ("CrossReplicaSum", "XlaAllReduce"):
+        return []
+    constant = walks.root(cross_replica_sum.inputs[1]).op
+    if constant.type != "Const":
+        return []
+    groups = tf.make_ndarray(constant.get_attr("value")).tolist()
+    return groups if len(groups) > 1 else []
+
+
+def _join(groups, num_cores):
+    """Returns whether groups of cores that overlap lead from core 0 to all others."""
+    joined, before = {0}, 0
+    while len(joined) > before:
+        before = len(joined)
+        joined.update(*(group for group in groups if not joined.isdisjoint(group)))
+    return len(joined) >= num_cores
 
 
 def find_clips(cross_replica_sum) -> list:

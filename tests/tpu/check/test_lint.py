@@ -355,6 +355,26 @@ def test_one_core_needs_no_sum_over_cores():
     assert (ERROR, "no-cross-replica-sum") not in codes(check(model_fn, tpu_slice="1x1"))
 
 
+@pytest.mark.parametrize(
+    ("sums", "is_missing"),
+    [
+        ([[[0, 1], [2, 3]]], True),
+        ([[[0, 1], [2, 3]], [[0, 2], [1, 3]]], False),  # a sum of sums
+        ([[[0, 1, 2, 3]]], False),
+    ],
+)
+def test_sums_over_groups_must_join_all_cores(sums, is_missing):
+    def train(loss):
+        optimizer = tf1.train.GradientDescentOptimizer(0.1)
+        pairs = optimizer.compute_gradients(loss)
+        for groups in sums:
+            pairs = [(tf1.tpu.cross_replica_sum(g, groups), v) for g, v in pairs]
+        return optimizer.apply_gradients(pairs, tf1.train.get_global_step())
+
+    found = codes(check(make_model_fn(train=train), tpu_slice="2x2"))
+    assert ((ERROR, "no-cross-replica-sum") in found) == is_missing
+
+
 # ---- Waste ----
 
 

@@ -147,7 +147,9 @@ def train(model, examples, minutes, batch_size=2, learning_rate=0.005):
     while (done := (time.time() - start) / (60 * minutes)) < 1:
         if len(waiting) < batch_size:
             waiting = list(generator.permutation(len(examples)))
-        batch = [example(*examples[waiting.pop()], generator.rand() < 0.5) for _ in range(2)]
+        batch = [
+            example(*examples[waiting.pop()], generator.rand() < 0.5) for _ in range(batch_size)
+        ]
         images, targets = zip(*batch)
         losses = sum(model(list(images), list(targets)).values())
         rate = learning_rate * min(1, steps / 60) * (1 + math.cos(math.pi * done)) / 2

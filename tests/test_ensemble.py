@@ -11,6 +11,7 @@ from common.errors import UsageError
 from engine.checkpoints import checkpoint_files, ensemble
 from models.text import bert_squad
 from tests import numerics
+from tests.marks import slow
 
 MLP = {"terms": 512, "depth": 3}
 
@@ -63,7 +64,7 @@ def test_members_use_their_moving_averages(predict, other_dir):
     numerics.assert_close(twice, alone, **MLP)
 
 
-@pytest.mark.parametrize("pattern", ["logits/.*", "(?i)LOGITS/.*"])
+@pytest.mark.parametrize("pattern", ["logits/.*", slow("(?i)LOGITS/.*")])
 def test_members_with_frozen_variables_have_no_average_of_these(run_in, result, tmp_path, pattern):
     frozen = f"--params=ema_decay=0.9,trainable={pattern}"
     run_in(tmp_path, "--mode=train", "--train_steps=2", "--save_checkpoints_steps=1", frozen)

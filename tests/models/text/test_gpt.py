@@ -10,6 +10,7 @@ from models.layers import dropout
 from models.model import ModelError
 from models.text import gpt
 from tests import numerics, variable_values
+from tests.marks import slow
 
 LENGTH, VOCAB, END = 11, 23, 22
 LAYERS, HIDDEN = 2, 12
@@ -130,7 +131,7 @@ def test_documents_of_a_row_are_independent_with_a_mask():
     assert np.abs(without - whole).max() > 0.01
 
 
-@pytest.mark.parametrize("beams", [1, 2])
+@pytest.mark.parametrize("beams", [1, slow(2)])
 def test_a_continuation_reads_the_last_document_only_with_a_mask(beams):
     """Of two documents in a prompt the second is continued as if it were alone."""
     prompts, options = rows(2, seed=3)[:, :LENGTH], {"document_mask": True, "beam_size": beams}

@@ -8,6 +8,7 @@ from unittest import mock
 import pytest
 import tensorflow as tf
 
+from tests.marks import slow
 from tpu.connect import topology
 from tpu.interruption import StopProgram
 from tpu.programs import check, processes
@@ -98,7 +99,7 @@ print(estimator.evaluate(None)["global_step"], len(list(estimator.predict(None))
     assert capfd.readouterr().out.startswith("3 1\n")
 
 
-@pytest.mark.parametrize("steps", [0, 1])
+@pytest.mark.parametrize("steps", [0, slow(1)])
 def test_predictions_are_an_iterator_that_can_be_closed(linear_program, script, capfd, steps):
     program = linear_program("--mode=all", "--steps=4")
     source = pathlib.Path(program.target).read_text()

@@ -113,10 +113,12 @@ def read(options: Options, kind: Kind) -> Found:
             f"{rows.path} has {len(rows.where)} rows and {len(label_columns)} label columns; its "
             f"columns are: {tables.listed(names_of)}{hint}"
         )
-    is_file_name = file_column.lower().endswith(kind.extensions) or any(
-        name in rows.columns[name] for name in label_columns
+    # A column may have the name of a file, such as "image", but not the extension or a label, too.
+    is_row = not options.columns and (
+        file_column.lower().endswith(kind.extensions)
+        or any(name in rows.columns[name] for name in label_columns)
     )
-    if is_file_name and not options.columns and finder.find(rows.path, file_column):
+    if is_row and finder.find(rows.path, file_column):
         raise DataError(
             f"{rows.path}: its first line names the {kind.noun} '{printable(file_column)}', so it "
             f"is not a header line. Name the columns, such as with --columns={kind.noun},label"

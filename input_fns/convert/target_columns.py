@@ -97,10 +97,10 @@ def _listed(options, cells, where, rows):
             f"Python or JSON. Write them with {separator!a} between them and without brackets"
         )
     class_names = tuple(map(normalized, options.class_names))
-    if not class_names and not any(labels.values()):
-        raise DataError(f"{where[rows[0]] if len(rows) else 'the table'}: no row has a label")
     if not class_names:
         every = [label for of_row in labels.values() for label in of_row]
+        if not every:
+            raise DataError(f"{where[rows[0]] if len(rows) else 'the table'}: no row has a label")
         places = [where[row] for row, of_row in labels.items() for _ in of_row]
         class_names = columns.class_names(every, places, "the label column")
     number_of = {name: number for number, name in enumerate(class_names)}

@@ -122,15 +122,15 @@ class ProgressHook(tf.estimator.SessionRunHook):
 
     def after_create_session(self, session, coord):
         """Prints the size of the model; counts from the step at which the session starts."""
-        self._first_step = self.counter.step
+        first_step = self.counter.step
         if not self._is_announced:
-            start = f"from step {self._first_step} " if self._first_step else ""
+            start = f"from step {first_step} " if first_step else ""
             end = f"up to step {self.train_steps}"
             print(f"training {self._num_parameters:,} parameters {start}{end}", flush=True)
         self._is_announced = True
-        self._started = self.clock.seconds()
         self._printed_at = time.monotonic()
-        self._rate.restart(self.counter.step)
+        self._restart()
+        self._is_first_run = True
 
     def before_run(self, run_context):
         """Fetches the loss if a line is due."""
@@ -141,16 +141,26 @@ class ProgressHook(tf.estimator.SessionRunHook):
 
     def after_run(self, run_context, run_values):
         """Prints a line if the loss was fetched."""
-        if run_values.results is None:
-            return
+        if run_values.results is not None:
+            self._show(run_context.session, run_values.results)
+        if self._is_first_run:  # it compiled the step: its time says nothing about the others
+            self._is_first_run = False
+            self._restart()
+
+    def _restart(self):
+        """Measures the rate and the time left from now on."""
+        self._first_step, self._started = self.counter.step, self.clock.seconds()
+        self._rate.restart(self._first_step)
+
+    def _show(self, session, loss):
         self._printed_at = time.monotonic()
         step = self.counter.step
         elapsed = self.clock.seconds() - self._started
         eta = (self.train_steps - step) * elapsed / max(1, step - self._first_step)
-        learning_rate = run_context.session.run(self._learning_rate, {self._rate_step: step - 1})
+        learning_rate = session.run(self._learning_rate, {self._rate_step: step - 1})
         self._line.show(
             f"step {step}/{self.train_steps}"
-            f" | loss {run_values.results:.4f}"
+            f" | loss {loss:.4f}"
             f" | lr {learning_rate:.3g}"
             f" | {self._rate.since_last(step):,.0f} examples/s"
             f" | ETA {datetime.timedelta(seconds=round(eta))}"

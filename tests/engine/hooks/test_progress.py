@@ -95,3 +95,21 @@ def test_lines_are_printed_by_time(capsys, monkeypatch):
     train(make_hooks(9), 4)
     lines = capsys.readouterr().out.splitlines()[1:]
     assert [line.split()[1] for line in lines] == ["1/9", "2/9", "3/9", "4/9"]
+
+
+class Takes(tf.estimator.SessionRunHook):
+    """Lets each session.run take a time."""
+
+    def __init__(self, now, seconds):
+        self._now, self._seconds = now, iter(seconds)
+
+    def before_run(self, run_context):
+        self._now[0] += next(self._seconds)
+
+
+def test_the_first_step_says_nothing_about_the_time_left(capsys, now, monkeypatch):
+    monkeypatch.setattr(progress_line, "_SECONDS_IN_A_LOG", 0.0)
+    train([*make_hooks(9), Takes(now, [60.0, 2.0, 4.0])], 3)
+    second, third = capsys.readouterr().out.splitlines()[-2:]
+    assert second.endswith("| 6 examples/s | ETA 0:00:14")  # 13 examples and 7 steps of 2 s
+    assert third.endswith("| 3 examples/s | ETA 0:00:18")  # 6 steps of (2 + 4) / 2 s

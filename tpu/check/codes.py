@@ -82,11 +82,12 @@ _TEXTS = {
         Images cross the infeed as float32. uint8 images take a quarter of the bytes, and scaling
         them on the TPU costs almost nothing: `tf.cast(images, tf.float32) / 255` in model_fn.""",
     "no-cross-replica-sum": """
-        A variable is updated with the gradient of one core. Each core then trains on its own
-        shard of the batch, and the weights of core 0 are saved. Wrap the optimizer:
-        `optimizer = tf.compat.v1.tpu.CrossShardOptimizer(optimizer)` if params['use_tpu'].
-        Random numbers (`tf.random.normal`) and conditions on the batch differ between cores, too:
-        use tf.random.stateless_normal with a seed from global_step, and sum the condition.""",
+        A variable is updated with the gradient of one core, or of a group of cores. Each then
+        trains on its own shard of the batch, and the weights of core 0 are saved. Wrap the
+        optimizer, `optimizer = tf.compat.v1.tpu.CrossShardOptimizer(optimizer)`, if
+        params['use_tpu']. Random numbers (`tf.random.normal`) and conditions on the batch differ
+        between cores, too: use tf.random.stateless_normal with a seed from global_step, and sum
+        the condition.""",
     "op": """
         TensorFlow has no TPU kernel for the operation (list of tensorflow-tpu 2.16.1), so
         compilation fails when the first step starts. Use another operation, or compute it in

@@ -42,8 +42,8 @@ def check_cross_replica_sums(step: Step):
             )
         else:
             message = (
-                f"{name} is updated with the gradient of one core only. Wrap the optimizer in "
-                "tf.compat.v1.tpu.CrossShardOptimizer if params['use_tpu']"
+                f"{name} is updated with a gradient that is not summed over all cores. Wrap the "
+                "optimizer in tf.compat.v1.tpu.CrossShardOptimizer if params['use_tpu']"
             )
         yield ERROR, "no-cross-replica-sum", message, op
 

@@ -88,7 +88,7 @@ def test_right_programs_whose_cores_compute_on_their_own_batch(
         (
             "--optimizer=local",
             "the cores exchange their batches, 2 variables differ",
-            "gradient of one core only",
+            "gradient that is not summed over all cores",
         ),
         slow("--optimizer=too_large", "all cores get the same batch, 4 variables differ", ""),
     ],

@@ -8,7 +8,7 @@ SOURCE.zip                                        with folders as `class_folders
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -19,9 +19,9 @@ from input_fns.convert import archives as archive_files
 from input_fns.convert import class_folders, inventory
 from input_fns.convert.archive_members import ENDINGS
 from input_fns.convert.class_folders import Found, LabelledFiles
-from input_fns.convert.folder_structure import listed
+from input_fns.convert.folder_structure import Reader, Tree, listed
 from input_fns.convert.options import Options
-from input_fns.convert.split_names import is_split, split_in, split_names
+from input_fns.convert.split_names import split_in
 from input_fns.dataset_info import LeftOut
 
 # Number of the archive, offset and size.
@@ -95,39 +95,40 @@ def find(
             f"{where} has archives without {noun}s: no file in {archives[0]} ends in "
             f"{', '.join(extensions)}"
         )
-    splits = {
-        split: _by_class(inside, f"the split '{split}' of {options.source}")
-        for split, inside in _by_split(found, where).items()
-    }
-    for split, of_class in splits.items():
-        if "" in of_class and (split == "train" or len(of_class) > 1):
-            raise DataError(
-                f"{where}: the split '{split}' has {noun}s that are in no folder of a class, such "
-                f"as {printable(min(of_class['']))}"
-            )
+    tree = _PackedTree(options, found)
+    structure = Reader(options, noun, extensions, (), tree).read()
+    splits = structure.classes
     reference = splits.get("train") or next(iter(splits.values()))
-    class_names = tuple(map(normalized, options.class_names)) or tuple(
-        sorted_labels(filter(None, reference))
-    )
+    class_names = tuple(map(normalized, options.class_names)) or tuple(sorted_labels(reference))
     if len(class_names) < 2:
         raise DataError(
             f"{where} should have a folder or an archive for each class, and has "
             f"{len(class_names)} ({listed(class_names) or f'only {noun}s'})"
         )
-    labelled = {}
     for split, of_class in splits.items():
-        if "" in of_class:
-            in_order = {name: found[name] for name in sorted(of_class[""])}
-            labelled[split] = in_archives(options, archives, in_order, None)
-            continue
         at = f"the split '{split}' of {options.source}"
         class_folders.check_classes(at, of_class, class_names, bool(options.class_names))
-        for name in sorted(of_class.keys() - set(class_names)):
-            left_out.add(class_folders.NOT_NAMED, min(of_class[name]), len(of_class[name]))
-        inside = [sorted(of_class[name]) for name in class_names]
-        labels = np.repeat(np.arange(len(inside)), list(map(len, inside)))
-        in_order = {name: found[name] for of_one in inside for name in of_one}
-        labelled[split] = in_archives(options, archives, in_order, labels.astype(np.int64))
+    chosen = [of_class[name] for of_class in splits.values() for name in class_names]
+    inside: dict[str, list[str]] = {path: [] for path in (*chosen, *structure.unlabelled.values())}
+    for name in sorted(found):
+        folder = tree.folder_above(name, inside)
+        if folder:
+            inside[folder].append(name)
+        elif options.class_names:
+            left_out.add(class_folders.NOT_NAMED, name)
+        else:
+            raise DataError(
+                f"{where} has {noun}s that are in no folder of a class, such as {printable(name)}"
+            )
+    labelled = {}
+    for split, of_class in splits.items():
+        names = [inside[of_class[name]] for name in class_names]
+        labels = np.repeat(np.arange(len(names)), list(map(len, names))).astype(np.int64)
+        in_order = {name: found[name] for of_one in names for name in of_one}
+        labelled[split] = in_archives(options, archives, in_order, labels)
+    for split, folder in structure.unlabelled.items():
+        in_order = {name: found[name] for name in inside[folder]}
+        labelled[split] = in_archives(options, archives, in_order, None)
     return Found(class_names, labelled, left_out_inside=left_out)
 
 
@@ -145,42 +146,50 @@ def in_archives(
     return LabelledFiles(paths, labels, None, tuple(archives), ranges)
 
 
-def _by_split(found, where):
-    """Returns `{split: {name: its parts below the folder of the split}}`."""
-    parts = _without_root({name: name.split("/") for name in found})
-    tops = dict.fromkeys(normalized(of[0]) for of in parts.values() if len(of) > 1)
-    if not any(map(is_split, tops)) and not all(map(split_in, tops)):
-        return {"train": parts}
-    unknown = [top for top in tops if not split_in(top)]
-    if unknown or any(len(of) == 1 for of in parts.values()):
-        raise DataError(
-            f"{where} has archives or folders of splits, and others: {listed(unknown)}. Leave "
-            f"these out with --skip"
-        )
-    splits = {top: split for split, top in split_names(tops, where).items()}
-    inside: dict[str, dict[str, list[str]]] = {split: {} for split in splits.values()}
-    for name, of in parts.items():
-        inside[splits[normalized(of[0])]][name] = of[1:]
-    return {split: _without_root(of_split) for split, of_split in inside.items()}
+class _PackedTree(Tree):
+    """The folders of files in archives, at the paths that `files_of` describes."""
 
+    choose = "unpack the archives and choose --source="
 
-def _without_root(parts):
-    """Removes the only folder of all files if it is not that of a split and has folders only."""
-    while True:
-        tops = {of[0] for of in parts.values()}
-        if len(tops) > 1 or split_in(min(tops)) or min(map(len, parts.values())) < 3:
-            return parts
-        parts = {name: of[1:] for name, of in parts.items()}
+    def __init__(self, options: Options, found: Iterable[str]):
+        """Takes the names of the files."""
+        super().__init__(options)
+        self._root = options.source
+        self._names: dict[str, set[str]] = {}
+        for name in found:
+            path = os.path.join(self._root, name)
+            while path != self._root:
+                path, last = os.path.split(path)
+                if last in self._names.setdefault(path, set()):
+                    break
+                self._names[path].add(last)
 
+    def names(self, folder: str) -> Sequence[str]:
+        """Returns the sorted names in a folder."""
+        return sorted(self._names[folder])
 
-def _by_class(parts, where):
-    """Returns `{class: names of its files}`; "" is the class of files without a folder."""
-    found: dict[str, list[str]] = {}
-    folder_of: dict[str, str] = {}
-    for name, of in parts.items():
-        top = of[0] if len(of) > 1 else ""
-        label = normalized(top)
-        if folder_of.setdefault(label, top) != top:
-            raise DataError(f"{where} has two folders of one name, {printable(label)}. Join them")
-        found.setdefault(label, []).append(name)
-    return found
+    def is_folder(self, path: str) -> bool:
+        """Whether a path is a folder."""
+        return path in self._names
+
+    def start(self, folder: str) -> str:
+        """Passes folders that have all others, as archives do, but none of a split."""
+        split = "" if folder == self._root else split_in(os.path.basename(folder))
+        while len(self._names[folder]) == 1:
+            (name,) = self._names[folder]
+            below = os.path.join(folder, name)
+            inside = [os.path.join(below, each) for each in self._names.get(below, ())]
+            has_folders_only = inside and all(map(self.is_folder, inside))
+            if not has_folders_only or split_in(name) not in ("", split):
+                break
+            folder = below
+        return folder
+
+    def folder_above(self, name: str, chosen: Collection[str]) -> str:
+        """Returns the one of the chosen folders that a file is in, or ""."""
+        path = os.path.join(self._root, name)
+        while path != self._root:
+            path = os.path.dirname(path)
+            if path in chosen:
+                return path
+        return ""

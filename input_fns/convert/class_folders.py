@@ -17,7 +17,7 @@ from common import folders
 from common.names import normalized, printable, sorted_labels
 from input_fns import DataError
 from input_fns.convert import inventory
-from input_fns.convert.folder_structure import Reader, listed
+from input_fns.convert.folder_structure import Reader, Tree, listed
 from input_fns.convert.options import Options
 from input_fns.convert.split_names import is_split
 from input_fns.core.target import Target
@@ -86,7 +86,7 @@ def find(
       DataError: the folders are not understood, there are less than two classes, the splits have
         different classes, a class has no file, or a file is in two classes or two splits.
     """
-    reader = Reader(options, noun, extensions, ignored)
+    reader = Reader(options, noun, extensions, ignored, Tree(options))
     structure = reader.read()
     splits = structure.classes
     reference = splits.get("train") or next(iter(splits.values()))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from common import folders
 from common.names import is_line, normalized
@@ -59,14 +59,45 @@ class _Folder:
         return several if self.inside else f"no {noun}"
 
 
+class Tree:
+    """Folders below --source.
+
+    Attributes:
+      choose: how a user chooses one of them as the source, before its path.
+    """
+
+    choose = "choose --source="
+
+    def __init__(self, options: Options):
+        """Takes the options, of which `skip` is used."""
+        self._options = options
+
+    def names(self, folder: str) -> Sequence[str]:
+        """Returns the sorted names in a folder, without those of --skip."""
+        return inventory.names(folder, self._options)
+
+    def is_folder(self, path: str) -> bool:
+        """Whether a path is a folder."""
+        return folders.is_folder(path)
+
+    def start(self, folder: str) -> str:
+        """Returns the folder that has the splits or classes of a source or of a split."""
+        return folder
+
+
 class Reader:
     """Reads the structure of a source."""
 
     def __init__(
-        self, options: Options, noun: str, extensions: tuple[str, ...], ignored: Collection[str]
+        self,
+        options: Options,
+        noun: str,
+        extensions: tuple[str, ...],
+        ignored: Collection[str],
+        tree: Tree,
     ):
-        """Takes the arguments of `class_folders.find`."""
-        self._options, self._noun = options, noun
+        """Takes the arguments of `class_folders.find`, and where the folders are."""
+        self._options, self._noun, self._tree = options, noun, tree
         self._extensions, self._ignored = extensions, ignored
         self._where = f"--source={options.source}"
         self._given = tuple(map(normalized, options.class_names))
@@ -77,9 +108,9 @@ class Reader:
         Raises:
           DataError: the structure is not understood.
         """
-        if not folders.is_folder(self._options.source):
+        if not self._tree.is_folder(self._options.source):
             raise DataError(f"{self._where} is not a folder")
-        top = self._look(self._options.source)
+        top = self._look(self._tree.start(self._options.source))
         found = self._look_into(top)
         if self._given and set(self._given) <= set(found):
             return self._classes_first({name: found[name] for name in self._given}, top)
@@ -126,12 +157,12 @@ class Reader:
         return name.lower().endswith(self._extensions)
 
     def _look(self, path, may_be_double=False):
-        names = inventory.names(path, self._options)
+        names = self._tree.names(path)
         files = [name for name in names if self.is_file(name)]
         inside: dict[str, str] = {}
         for name in names:
             below = os.path.join(path, name)
-            if self.is_file(name) or name in self._ignored or not folders.is_folder(below):
+            if self.is_file(name) or name in self._ignored or not self._tree.is_folder(below):
                 continue
             if not is_line(name):
                 raise DataError(
@@ -151,7 +182,11 @@ class Reader:
         return _Folder(path, bool(files), inside)
 
     def _look_into(self, folder):
-        return {name: self._look(path, True) for name, path in folder.inside.items()}
+        starts = {
+            name: self._tree.start(path) if split_in(name) else path
+            for name, path in folder.inside.items()
+        }
+        return {name: self._look(path, True) for name, path in starts.items()}
 
     def _classes_in(self, folder):
         """Returns `{class: path}` of the folders in the folder of a split."""
@@ -174,7 +209,7 @@ class Reader:
 
     def _not_all_splits(self, found, parts, name):
         if len(found) == 1:
-            advice = f"Choose --source={found[name].path}"
+            advice = f"{self._tree.choose.capitalize()}{found[name].path}"
         else:
             others = [n for n in found[name].inside if n not in parts[name]] or ["NAME"]
             advice = (
@@ -205,8 +240,8 @@ class Reader:
         raise DataError(
             f"{path}: '{name}' has {odd.content(self._noun)}, and '{other}' has "
             f"{found[other].content(self._noun)}. A class has {self._noun}s, and a split has "
-            f"classes. Leave folders out with --skip={name}, choose --source={odd.path}, or name "
-            f"the folders that are classes with --class_names={','.join([other, name][:2])},..."
+            f"classes. Leave folders out with --skip={name}, {self._tree.choose}{odd.path}, or "
+            f"name the folders that are classes with --class_names={other},{name},..."
         )
 
     def _require_no_flat_split(self, flat, others):

@@ -86,6 +86,33 @@ def test_archives_of_splits(read, folder, make, encode, photo):
     assert np.bincount(raw.splits["validation"].labels).tolist() == [11, 7]
 
 
+def test_archives_of_kaggle_have_a_folder_of_the_split(read, folder, make):
+    files = {
+        "train.tar": pack(contents(folder, "train/")),
+        "val.tar": pack(contents(folder, "images/val/")),
+    }
+    raw = read("image_folder", source=make(files))
+    expected = examples(read("image_folder", source=folder, validation_fraction=0.0))["train"]
+    assert examples(raw) == {"train": expected, "validation": expected}
+
+
+def test_splits_in_the_folders_of_classes(read, folder, make):
+    files = contents(folder / "cat", "cat/train/") | contents(folder / "dog", "dog/train/")
+    files |= contents(folder / "dog", "cat/test/") | contents(folder / "cat", "dog/test/")
+    raw = read("image_folder", source=make({"a.tar": pack(files)}), validation_fraction=0.0)
+    counts = {name: np.bincount(split.labels).tolist() for name, split in raw.splits.items()}
+    assert counts == {"train": [11, 7], "test": [7, 11]}
+
+
+def test_parts_of_one_folder_in_several_archives(read, folder, make):
+    files = {
+        f"photos-{part}.zip": pack_zip(contents(folder / part, f"photos/{part}/"))
+        for part in ("cat", "dog")
+    }
+    with pytest.raises(DataError, match=r"A class has images, .*unpack the archives and choose"):
+        read("image_folder", source=make(files))
+
+
 @pytest.mark.parametrize("ending", ["tar", "zip"])
 def test_a_part_reads_what_the_split_reads(read, folder, make, ending):
     data = pack(contents(folder)) if ending == "tar" else pack_zip(contents(folder))
@@ -129,9 +156,15 @@ def test_a_broken_image_is_named(read, folder, make, rows):
         ({"a.txt": b"1"}, "without images"),
         ({"a.jpg": b"1"}, r"has 1 \(photos\)"),
         ({"cat/a.jpg": b"1"}, r"has 1 \(cat\)"),
-        ({"train/cat/a.jpg": b"1", "more/cat/a.jpg": b"1"}, "splits, and others: more"),
-        ({"train/a.jpg": b"1", "val/cat/a.jpg": b"1", "val/dog/b.jpg": b"1"}, "no folder of a"),
-        ({"é/a.jpg": b"1", "e\u0301/a.jpg": b"1"}, "two folders of one name"),
+        ({"train/cat/a.jpg": b"1", "more/cat/a.jpg": b"1"}, "not understood: 'more'"),
+        (
+            {"train/a.jpg": b"1", "val/cat/a.jpg": b"1", "val/dog/b.jpg": b"1"},
+            "no folders of classes",
+        ),
+        ({"é/a.jpg": b"1", "e\u0301/a.jpg": b"1"}, "have one name, in two Unicode"),
+        ({"cat/images/a.jpg": b"1", "cat/masks/a.jpg": b"1", "dog/b.jpg": b"1"}, "'cat' has the"),
+        ({"a/1.jpg": b"1", "b/2.jpg": b"1", "plants/a/1.jpg": b"1"}, "'plants' has the folder a"),
+        ({"train/a/1.jpg": b"1", "train/b/2.jpg": b"1", "train/3.jpg": b"1"}, "in no folder of a"),
     ],
 )
 def test_structures_that_are_not_understood(read, make, files, message):

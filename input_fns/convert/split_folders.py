@@ -12,7 +12,7 @@ from common.names import normalized, printable
 from input_fns import DataError
 from input_fns.convert import inventory
 from input_fns.convert.options import Options
-from input_fns.convert.split_names import split_of
+from input_fns.convert.split_names import split_in, split_of
 
 SPLIT = "{split}"
 _NUMBER = re.compile(r"[\W\d_]+$")  # the year of "train2017"
@@ -34,6 +34,18 @@ class Found:
 def split_of_folder(name: str) -> str:
     """Returns the split that the name of a folder means, such as "Valid" or "train2017"; or ""."""
     return split_of(name) or split_of(_NUMBER.sub("", normalized(name)))
+
+
+def splits_of_folders(names: Iterable[str]) -> dict[str, str]:
+    """Returns `{name: split}` of folders beside each other; "" of those that mean none.
+
+    "train_set" is of the split 'train' if no other folder means it.
+    """
+    found = {name: split_of_folder(name) for name in names}
+    words = {name: split_in(name) for name, split in found.items() if not split}
+    several = [*found.values(), *words.values()]
+    is_alone = {name: split for name, split in words.items() if several.count(split) == 1}
+    return {name: split or is_alone.get(name, "") for name, split in found.items()}
 
 
 def child(folder: str, names: tuple[str, ...], options: Options) -> str:
@@ -64,8 +76,9 @@ def find(pattern: str, options: Options) -> Found:
             for word, path in _matching(folder, part, options)
         ]
     found = Found()
+    split_of_word = splits_of_folders(word for word, _ in paths)
     for word, path in paths:
-        split = split_of_folder(word) if SPLIT in pattern else "train"
+        split = split_of_word[word] if SPLIT in pattern else "train"
         if not split:
             found.others.append(path)
         elif found.of_split.setdefault(split, path) != path:
@@ -134,12 +147,25 @@ def require_none_inside(folder: str, stems: Iterable[str], flag: str) -> None:
     Raises:
       DataError: a folder has the name of a split.
     """
-    for stem in stems:
-        parts = os.path.dirname(stem).split("/")
-        named = next((part for part in parts if split_of_folder(part)), None)
-        if named:
+    inside = dict.fromkeys(os.path.dirname(stem) for stem in stems)
+    split_of_path = split_of_paths(inside)
+    for path in inside:
+        if split_of_path[path]:
+            parts = path.split("/")
+            named = next(filter(split_of_folder, parts), None) or next(filter(split_in, parts))
             pattern = "/".join(SPLIT if part == named else part for part in parts)
             raise DataError(
-                f"{folder} has files in {'/'.join(parts)}, which is named as a split, and not all "
-                f"folders are understood. Name them, such as --{flag}={pattern}"
+                f"{folder} has files in {path}, which is named as a split, and not all folders are "
+                f"understood. Name them, such as --{flag}={pattern}"
             )
+
+
+def split_of_paths(paths: Iterable[str]) -> dict[str, str]:
+    """Returns `{path: split}` by the first folder in a path that is named as a split; "" if none.
+
+    "DET-train" is such a folder if others, such as "DET-val", are of other splits.
+    """
+    found = {path: next(filter(None, map(split_of_folder, path.split("/"))), "") for path in paths}
+    words = {path: next(filter(None, map(split_in, path.split("/"))), "") for path in found}
+    is_clear = not any(found.values()) and len({*words.values()} - {""}) > 1
+    return words if is_clear else found

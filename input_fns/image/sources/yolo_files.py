@@ -16,7 +16,7 @@ from input_fns.convert import inventory
 from input_fns.convert.files import read_bytes, read_lines
 from input_fns.convert.find_files import Finder
 from input_fns.convert.options import Options
-from input_fns.convert.split_folders import split_of_folder
+from input_fns.convert.split_folders import split_of_paths
 from input_fns.convert.split_names import split_of
 from input_fns.dataset_info import LeftOut
 from input_fns.image.sources import decoded_images
@@ -75,11 +75,20 @@ def find(options: Options, left_out: LeftOut) -> Layout:
         )
     yaml_path, content = _yaml(paths)
     names, names_path = _names(yaml_path, content, paths)
-    splits = (
-        _splits_of_yaml(yaml_path, content, images, options, left_out)
-        or _splits_of_lists(texts - {*label_of.values()}, options, left_out)
-        or _splits_of_folders(images, options)
+    entries = _entries(yaml_path, content)
+    folder = os.path.dirname(names_path) or source
+    splits = _splits_of_yaml(yaml_path, entries, images, options, left_out) or _splits_of_lists(
+        folder, texts - {*label_of.values()}, options, left_out
     )
+    if not splits:
+        splits = _splits_of_folders(images, options)
+        if len(entries) > len(splits):
+            first = next(iter(entries.values()))[0]
+            raise DataError(
+                f"{printable(yaml_path)}: its folders and lists of {', '.join(entries)} are not in "
+                f"{source}, such as {printable(first)}. Correct them, or leave the file out "
+                f"with --skip={os.path.basename(yaml_path)} and set --class_names"
+            )
     used = {path for found in splits.values() for path in found}
     unused = dict.fromkeys((path for path in images if path not in used), OTHER_IMAGE)
     labels = {label_of[path] for path in used if path in label_of}
@@ -190,15 +199,26 @@ def _require_different(names, path):
     return names, path
 
 
-def _splits_of_yaml(yaml_path, content, images, options, left_out):
+def _entries(yaml_path, content):
+    """Returns `{split: paths of folders and lists}` as a YAML has them, below its 'path'."""
+    above = content.get("path") or ""
+    found = {}
+    for key, split in _SPLITS.items():
+        entries = content.get(key) or []
+        entries = [entries] if isinstance(entries, str) else entries
+        if not isinstance(entries, list) or not all(isinstance(e, str) for e in (above, *entries)):
+            raise DataError(f"{printable(yaml_path)}: {key} is not a path or a list of paths")
+        if entries:
+            found[split] = [f"{above}/{entry}".lstrip("/") for entry in entries]
+    return found
+
+
+def _splits_of_yaml(yaml_path, entries, images, options, left_out):
     """Returns `{split: images}` of the folders and lists that a YAML names; {} if none is there."""
     found: dict[str, list[str]] = {}
-    for key, split in _SPLITS.items():
-        entries = content.get(key) or ()
-        for entry in [entries] if isinstance(entries, str) else entries:
-            if not isinstance(entry, str):
-                raise DataError(f"{printable(yaml_path)}: {key} is not a path or a list of paths")
-            path = _below(options.source, entry)
+    for split, paths in entries.items():
+        for entry in paths:
+            path = _below(os.path.dirname(yaml_path), entry) or _below(options.source, entry)
             if path is None:
                 left_out.add("folders and lists that the YAML names and that are missing", entry)
             elif folders.is_folder(path):
@@ -208,7 +228,7 @@ def _splits_of_yaml(yaml_path, content, images, options, left_out):
                 found.setdefault(split, []).extend(_listed(path, options, left_out))
     if found and "train" not in found:
         raise DataError(
-            f"{printable(yaml_path)}: train={content.get('train')!a} is not in {options.source}"
+            f"{printable(yaml_path)}: train={entries.get('train')!a} is not in {options.source}"
         )
     return {split: list(dict.fromkeys(paths)) for split, paths in found.items() if paths}
 
@@ -223,13 +243,13 @@ def _below(source, entry):
     return None
 
 
-def _splits_of_lists(texts, options, left_out):
-    """Returns `{split: images}` of train.txt, valid.txt and the like in the source; {} without."""
+def _splits_of_lists(folder, texts, options, left_out):
+    """Returns `{split: images}` of train.txt, valid.txt and the like in a folder; {} without."""
     lists: dict[str, str] = {}
     for path in sorted(texts):
-        folder, name = os.path.split(path)
+        above, name = os.path.split(path)
         split = split_of(os.path.splitext(name)[0])
-        if not split or os.path.normpath(folder) != os.path.normpath(options.source):
+        if not split or os.path.normpath(above) != os.path.normpath(folder):
             continue
         if split in lists:
             raise DataError(
@@ -258,11 +278,11 @@ def _listed(path, options, left_out) -> list[str]:
 
 def _splits_of_folders(images: Iterable[str], options) -> dict[str, list[str]]:
     """Returns `{split: images}` by the names of folders; all are "train" without such names."""
+    folder_of = {path: path[len(options.source) :].strip("/").rpartition("/")[0] for path in images}
+    split_of_path = split_of_paths(folder_of.values())
     found: dict[str, list[str]] = {}
-    for path in images:
-        below = path[len(options.source) :].strip("/").split("/")[:-1]
-        words = (part.removeprefix("obj_").removesuffix("_data") for part in below)  # of CVAT
-        found.setdefault(next(filter(None, map(split_of_folder, words)), ""), []).append(path)
+    for path, folder in folder_of.items():
+        found.setdefault(split_of_path[folder], []).append(path)
     others = found.pop("", [])
     if found and others:
         raise DataError(

@@ -406,7 +406,12 @@ def test_a_palette_with_one_color_for_two_numbers_is_no_mask_of_colors(read, wri
 
 @pytest.mark.parametrize(
     ("images", "masks"),
-    [("Images/Train", "MASKS/training"), ("TRAIN/images", "TRAIN/Masks"), ("Train", "Trainannot")],
+    [
+        ("Images/Train", "MASKS/training"),
+        ("TRAIN/images", "TRAIN/Masks"),
+        ("Train", "Trainannot"),
+        ("images/train_images", "masks/train_masks"),
+    ],
 )
 def test_folders_of_any_case_and_synonym(read, write, images, masks):
     source = write({"a": disk(1) // 255}, images=images, mask_folder=masks)

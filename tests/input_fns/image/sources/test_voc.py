@@ -363,7 +363,9 @@ LAYOUTS = [
 
 
 @pytest.mark.parametrize(("xml", "images"), LAYOUTS)
-@pytest.mark.parametrize("splits", [("train", "val"), ("Training", "VALID")])
+@pytest.mark.parametrize(
+    "splits", [("train", "val"), ("Training", "VALID"), ("train_set", "set of val")]
+)
 def test_layouts_with_folders_of_splits(read, shapes, tmp_path, xml, images, splits):
     source = lay_out(shapes, tmp_path / "other", xml, images, splits)
     raw = read("voc", source=source, task="detection")
@@ -400,9 +402,10 @@ def test_folders_can_be_named(read, shapes, tmp_path, xml, images, flags):
     assert [len(list(split)) for split in raw.splits.values()] == [6, 3]
 
 
-def test_folders_of_splits_that_are_not_understood_are_not_joined(read, shapes, tmp_path):
-    source = lay_out(shapes, tmp_path / "other", "a/{}", "b/{}", ("train", "val"))
-    with pytest.raises(DataError, match=r"a/train, which is .* --xml_folder=a/\{split\}"):
+@pytest.mark.parametrize("splits", [("train", "val"), ("train_set", "val_set")])
+def test_folders_of_splits_that_are_not_understood_are_not_joined(read, shapes, tmp_path, splits):
+    source = lay_out(shapes, tmp_path / "other", "a/{}", "b/{}", splits)
+    with pytest.raises(DataError, match=r"a/train\w*, which is .* --xml_folder=a/\{split\}"):
         read("voc", source=source, task="detection")
 
 

@@ -134,7 +134,44 @@ def names_by_number(shapes):
     )
 
 
-@pytest.mark.parametrize("layout", [roboflow, cvat, folders_of_cvat, names_by_number])
+def visdrone(shapes):
+    for split in ("train", "val"):
+        for part in ("images", "labels"):
+            (shapes / f"DET-{split}").mkdir(exist_ok=True)
+            shutil.move(shapes / part / split, shapes / f"DET-{split}" / part)
+    (shapes / "data.yaml").unlink()
+    (shapes / "classes.txt").write_text(NAMES)
+
+
+def one_folder_deeper(layout):
+    def edit(shapes):
+        layout(shapes)
+        shapes.rename(shapes.parent / "data")
+        shapes.mkdir()
+        (shapes.parent / "data").rename(shapes / "data")
+
+    return edit
+
+
+def folders_without_a_split_in_their_name(shapes):
+    for part in ("images", "labels"):
+        for split in ("train", "val"):
+            (shapes / part / split).rename(shapes / part / f"{len(split)}")
+    (shapes / "data.yaml").write_text("train: images/5\nval: images/3\nnames: [circle, square]\n")
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        roboflow,
+        cvat,
+        folders_of_cvat,
+        names_by_number,
+        visdrone,
+        one_folder_deeper(cvat),
+        one_folder_deeper(folders_without_a_split_in_their_name),
+    ],
+)
 def test_layouts_of_programs(read_yolo, shapes, layout):
     expected = images_of(read_yolo()[0])
     layout(shapes)
@@ -255,6 +292,17 @@ def test_class_names_choose_classes(read_yolo):
         (
             lambda f: (f / "data.yaml").write_text("val: images/val\nnames: [a, b]\n"),
             "train=None is not in",
+        ),
+        (
+            lambda f: (f / "data.yaml").write_text("train: 5\nnames: [a, b]\n"),
+            "train is not a path or a list of paths",
+        ),
+        (
+            lambda f: (
+                shutil.rmtree(f / "images" / "val"),
+                (f / "data.yaml").write_text("train: a\nval: b\nnames: [a, b]\n"),
+            ),
+            "its folders and lists of train, validation are not in .*, such as a. Correct",
         ),
     ],
 )

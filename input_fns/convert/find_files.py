@@ -52,10 +52,8 @@ class Finder:
         return None
 
     def _find_end(self, name):
-        inside = posixpath.normpath(name)
-        leads_out = inside.startswith(("/", "../")) or inside == ".." or ":" in name.split("/")[0]
-        parts = [part for part in inside.split("/") if part not in ("", ".", "..")]
-        for start in range(len(parts) if leads_out else min(1, len(parts))):
+        parts = [p for p in posixpath.normpath(name).split("/") if p not in ("", ".", "..")]
+        for start in range(len(parts) if leads_out(name) else min(1, len(parts))):
             path = self._path(parts[start:])
             if path:
                 return path
@@ -108,18 +106,29 @@ class FinderByName:
             return None
         if not self._by_name:
             for path in inventory.files(self._options.source, self._options):
-                self._by_name.setdefault(normalized(os.path.basename(path)), []).append(path)
-        found = [
-            path
-            for extension in ("", *self._extensions)
-            for path in self._by_name.get(name + extension, ())
-        ]
+                self._by_name.setdefault(_key(os.path.basename(path)), []).append(path)
+        names = [normalized(name) + extension for extension in ("", *self._extensions)]
+        alike = [path for each in map(_key, names) for path in self._by_name.get(each, ())]
+        found = [path for path in alike if normalized(os.path.basename(path)) in names] or alike
         if len(found) > 1:
             raise DataError(
                 f"{where}: '{printable(name)}' may be {printable(found[0])} or "
                 f"{printable(found[1])}. Write the folder in the table, too"
             )
         return found[0] if found else None
+
+
+def leads_out(name: str) -> bool:
+    """Whether a path is in no folder given: `/a`, `../a`, `C:/a`, `https://host/a`, or none."""
+    inside = posixpath.normpath(name.replace("\\", "/"))
+    is_below = not inside.startswith(("/", "../")) and ":" not in inside.split("/")[0]
+    return not is_below or inside in (".", "..") or "\0" in inside
+
+
+def is_another(name: str, other: str) -> bool:
+    """Whether names that `Finder` found in one file, maybe by their ends, are of two files."""
+    name, other = (re.sub(r"(://[^?#]*).*", r"\1", n.replace("\\", "/")) for n in (name, other))
+    return name != other and (leads_out(name) or leads_out(other))
 
 
 def _key(name):

@@ -17,7 +17,7 @@ from common.names import first_of, normalized, printable
 from input_fns import DataError
 from input_fns.convert import columns, files, split_names, tables, target_columns
 from input_fns.convert.class_folders import Found, LabelledFiles
-from input_fns.convert.find_files import FinderByName
+from input_fns.convert.find_files import FinderByName, is_another
 from input_fns.convert.options import Options
 
 # Names of a column that identifies a row, in lower case.
@@ -231,8 +231,15 @@ def _first_column(names_of, index, rows, finder):
 def _paths(options, rows, column, kind, finder):
     """Returns the path of the file of each row."""
     paths, missing = [], []
+    seen: dict[str, tuple[str, str]] = {}
     for where, name in zip(rows.where, rows.columns[column]):
         path = finder.find(where, name or "")
+        before, other = seen.setdefault(path, (where, name)) if path else (where, name)
+        if path and is_another(name, other):
+            raise DataError(
+                f"{where}: '{printable(name)}' and '{printable(other)}' of {before} both end in "
+                f"{printable(path)}. Write paths below {options.source}"
+            )
         if path is None:
             missing.append(f"{where}: no {kind.noun} '{printable(name or '')}' in {options.source}")
         paths.append(path)

@@ -19,7 +19,7 @@ from input_fns.convert.archive_members import LINKS, METHODS, OUTSIDE, REPLACED
 from input_fns.dataset_info import LeftOut
 
 _HEADER_BYTES = 30  # before the name and the data of a file
-_ENCRYPTED = 1  # bit of the flags
+_ENCRYPTED, _UTF_8 = 1, 1 << 11  # bits of the flags
 
 
 def find(path: str, left_out: LeftOut) -> dict[str, tuple[int, int]]:
@@ -44,10 +44,11 @@ def find(path: str, left_out: LeftOut) -> dict[str, tuple[int, int]]:
                 raise
             raise _not_valid(where, error) from error
     _require_apart(where, infos, folders.num_bytes(path))
+    name_of = _names(where, infos)
     found: dict[str, tuple[int, int]] = {}
     for info in infos:
         # Some programs of Windows write back slashes.
-        parts = [p for p in info.filename.replace("\\", "/").split("/") if p not in ("", ".")]
+        parts = [p for p in name_of[info].replace("\\", "/").split("/") if p not in ("", ".")]
         name = "/".join(parts)
         kind = stat.S_IFMT(info.external_attr >> 16)
         if info.filename.endswith(("/", "\\")) or kind == stat.S_IFDIR:
@@ -67,6 +68,21 @@ def find(path: str, left_out: LeftOut) -> dict[str, tuple[int, int]]:
 def _not_valid(where, error):
     reason = printable(str(error))[:100]
     return DataError(f"{where} is truncated, or not a zip ({reason}). Download it again")
+
+
+def _names(where, infos):
+    """Returns `{info: name}`. macOS writes UTF-8 without saying so, and Windows its own code."""
+    names = {info: info.filename for info in infos}
+    silent = [i for i in infos if not (i.flag_bits & _UTF_8 or i.filename.isascii())]
+    written = {info: info.filename.encode("cp437") for info in silent}  # zipfile decoded it so
+    try:
+        return {**names, **{info: name.decode() for info, name in written.items()}}
+    except UnicodeDecodeError:
+        files.note(
+            f"{where}: its names of files do not say their encoding and are read as those of DOS, "
+            f"such as {printable(silent[0].filename)}. Unpack it if they are wrong"
+        )
+        return names
 
 
 def _require_apart(where, infos, end):

@@ -14,7 +14,7 @@ from common.names import printable
 from input_fns import DataError
 from input_fns.audio.sources import audio_files, compressed_audio, recordings
 from input_fns.convert import columns, inventory
-from input_fns.convert.find_files import Finder
+from input_fns.convert.find_files import Finder, is_another, leads_out
 from input_fns.convert.options import Options
 from input_fns.convert.tables import Table
 
@@ -68,12 +68,12 @@ class RecordingFinder:
                 raise DataError(f"{table.where(row)}: no {name_of}. Remove the row, or name a file")
             path = self._find(table, name)
             num_found += path is not None
-            if path is None and _leads_out(name):
+            if path is None and leads_out(name):
                 outside.append(row)
             elif path is None:
                 path = os.path.join(self._folders(table)[0], name.replace("\\", "/"))
             before = first_of.setdefault(path, row)
-            if path and _is_another(names[before], name):
+            if path and is_another(names[before], name):
                 raise DataError(
                     f"{table.where(row)}: {name!a} and {names[before]!a} of {table.where(before)} "
                     f"both end in {printable(path)}. Name the files below one folder"
@@ -150,16 +150,6 @@ def recordings_of(
     """Returns a split of the recordings that `RecordingFinder.find` returns."""
     options = dataclasses.replace(options, source=source_folder(options))
     return recordings.Recordings(paths, options, segments=segments, **labels)
-
-
-def _is_another(name, other):
-    """Whether paths that lead out of the folder, and were found by their ends, are two files."""
-    return name != other and (_leads_out(name) or _leads_out(other))
-
-
-def _leads_out(name):
-    name = os.path.normpath(name.replace("\\", "/"))
-    return name.startswith(("/", "..")) or ":" in name.split("/")[0] or name == "." or "\0" in name
 
 
 def _seconds(where, name, text):

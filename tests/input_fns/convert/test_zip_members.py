@@ -29,6 +29,32 @@ def find(tmp_path, data, left_out=None):
     return found
 
 
+def without_utf_8(data):
+    """Returns a zip that does not say that its names are UTF-8."""
+    for start, flags in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
+        pieces = data.split(start)
+        data = start.join([pieces[0], *(_cleared(p, flags - len(start)) for p in pieces[1:])])
+    return data
+
+
+def _cleared(piece, place):
+    return piece[: place + 1] + bytes([piece[place + 1] & ~8]) + piece[place + 2 :]
+
+
+def test_names_of_macos_are_utf_8(tmp_path):
+    data = without_utf_8(pack_zip({"th\u00e9/1.jpg": b"x", "cafe\u0301/2.jpg": b"y"}))
+    with files.recording((notes := []).append):
+        assert find(tmp_path, data) == {"th\u00e9/1.jpg": b"x", "cafe\u0301/2.jpg": b"y"}
+    assert not notes
+
+
+def test_names_of_windows_are_those_of_dos_with_a_note(tmp_path):
+    data = without_utf_8(pack_zip({"th\u00e9/1.jpg": b"x"})).replace("\u00e9".encode(), b"\x82a")
+    with files.recording((notes := []).append):
+        assert find(tmp_path, data) == {"th\u00e9a/1.jpg": b"x"}
+    assert "do not say their encoding" in notes[0]
+
+
 class Stream(io.RawIOBase):
     """A file that cannot seek, as a pipe: sizes and checksums follow the data of each member."""
 

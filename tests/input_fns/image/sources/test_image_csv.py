@@ -232,6 +232,21 @@ def test_names_without_folders_are_found_if_only_one_file_has_them(read, table, 
         read("image_csv", **table(*rows))
 
 
+def test_the_extension_may_have_another_case_in_subfolders(read, table, folder):
+    (folder / "cat" / "11.JPG").write_bytes((folder / "cat" / "10.jpeg").read_bytes())
+    raw = read("image_csv", **table(("f", "k"), ("03.PNG", "dog"), ("11", "cat")))
+    assert labels_of(raw) == {"dog/03.png": "dog", "cat/11.JPG": "cat"}
+
+
+def test_two_paths_elsewhere_that_end_in_one_file_are_refused(read, table, folder):
+    (folder / "1.jpg").write_bytes((folder / "cat" / "10.jpeg").read_bytes())
+    rows = ("f", "k"), ("C:\\x\\1.jpg", "cat"), ("C:\\y\\1.jpg", "cat")
+    with pytest.raises(
+        DataError, match=r"line 3: .*y.*1.jpg' and .*x.*1.jpg' of .*line 2 both end"
+    ):
+        read("image_csv", **table(*rows))
+
+
 @pytest.mark.skipif(not APPLE.exists(), reason="the real leaves are not here")
 def test_the_real_table_of_the_leaves(read, tmp_path):
     import tarfile

@@ -19,8 +19,9 @@ from input_fns.convert.source import RawDataset, RawSplit, numbered
 from input_fns.dataset_info import LeftOut
 from input_fns.text.sources import parallel_corpora
 
-_SEGMENT = re.compile(rb"<seg\b[^>]*>(.*)</seg>", re.IGNORECASE)
-_WIDTH = "lines without two columns"
+_SEGMENT = re.compile(rb"<seg\b([^>]*)>(.*?)</seg\s*>", re.IGNORECASE | re.DOTALL)
+_IWSLT = re.compile(r"train\.tags\.[^/]*$")  # text with lines such as <url> and <title>
+_WIDTH, _MARKUP = "lines without two columns", "lines of markup"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,19 +82,29 @@ def _read(corpus, tree, options, left_out):
     source, target = (read_lines(tree.path(path), options.encoding) for path in corpus.paths)
     what = "lines"
     if corpus.form == parallel_corpora.SGML:
-        source, target, what = _segments(source), _segments(target), "segments"
+        (ids, source), (other_ids, target), what = _segments(source), _segments(target), "segments"
+        if len(ids) == len(other_ids) and ids != other_ids:
+            raise DataError(
+                f"{corpus.paths[0]} and {corpus.paths[1]} have segments of different ids: they "
+                "cannot translate each other"
+            )
     if len(source) != len(target):
         raise DataError(
             f"{corpus.paths[0]} has {len(source)} {what}, but {corpus.paths[1]} {len(target)}: "
             "they cannot translate each other line by line"
         )
-    return RawText(source, target, np.arange(1, len(source) + 1))
+    rows = range(len(source))
+    if corpus.form == parallel_corpora.LINES and _IWSLT.search(corpus.paths[0]):
+        rows = [i for i in rows if not (source[i].startswith(b"<") or target[i].startswith(b"<"))]
+        left_out.add(_MARKUP, corpus.paths[0], len(source) - len(rows))
+    return RawText([source[i] for i in rows], [target[i] for i in rows], np.array(rows, int) + 1)
 
 
 def _segments(lines):
-    """Returns the text of the lines with <seg>; the files of WMT are no valid XML."""
-    found = (_SEGMENT.search(line) for line in lines)
-    return [html.unescape(match[1].decode()).strip().encode() for match in found if match]
+    """Returns the attributes and the text of each <seg>; the files of WMT are no valid XML."""
+    found = _SEGMENT.findall(b"\n".join(lines))
+    texts = [" ".join(html.unescape(text.decode()).split()).encode() for _, text in found]
+    return [attributes.split() for attributes, _ in found], texts
 
 
 def _read_columns(corpus, path, options, left_out):

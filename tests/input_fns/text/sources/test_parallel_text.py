@@ -225,12 +225,34 @@ def test_two_columns_in_the_order_of_the_name(tmp_path, name):
         assert raw.left_out.counts == {"lines without two columns": 1}
 
 
+def test_segments_need_not_be_lines(tmp_path):
+    source = '<doc><seg id="1">a\nb</seg><seg id="2">c</seg>\n'
+    target = '<seg id="1">A B</seg>\n<seg id="2">C\n</seg>'
+    write(tmp_path, {"x-src.en.sgm": source, "x-ref.de.sgm": target})
+    raw = read(tmp_path, split_files=("train=x-src.en.sgm",))
+    assert pairs(raw.splits["train"]) == [(b"a b", b"A B"), (b"c", b"C")]
+
+
+def test_markup_of_iwslt_is_no_text(tmp_path):
+    for language in ("en", "de"):
+        lines = ["<url>http://x</url>", f"one {language}", "<title>T</title>", f"two {language}"]
+        write(tmp_path, {f"train.tags.en-de.{language}": "\n".join(lines)})
+    raw = read(tmp_path)
+    assert pairs(raw.splits["train"]) == [(b"one en", b"one de"), (b"two en", b"two de")]
+    assert raw.splits["train"].numbers.tolist() == [2, 4]
+    assert raw.left_out.counts == {"lines of markup": 2}
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
         (
             {"a-src.en.sgm": sgml("x", "y"), "a-ref.de.sgm": sgml("x")},
             r"has 2 segments, but .* 1: ",
+        ),
+        (
+            {"a-src.en.sgm": sgml("x"), "a-ref.de.sgm": sgml("x").replace('"1"', '"2"')},
+            "segments of different ids",
         ),
         ({"x.de-en.tsv": "no columns\n"}, "has no line of two columns"),
         ({"x.de-en.tsv": "", "x.de-en.tsv.gz": ""}, r"both x.de-en.tsv and x.de-en.tsv.gz"),

@@ -169,6 +169,25 @@ def evaluate(settings: RunSettings, features, labels, params) -> EvalGraph:
     return EvalGraph(loss, metric_fn, tf.nest.flatten(to_host), [*filter(None, hooks)])
 
 
+def check_top_k(settings: RunSettings) -> None:
+    """Checks before a training that its export can return the classes of `--export_top_k`.
+
+    Raises:
+      UsageError: see `signatures.check_top_k`.
+    """
+    if not (settings.export.dir and settings.export.top_k):
+        return
+    model, params = settings.model, settings.params
+    with tf.Graph().as_default():
+        tf.compat.v1.train.create_global_step()
+        receiver = signatures.serving_input_receiver_fn(settings.pipeline)()
+        names = settings.pipeline.features
+        features = nest({name: receiver.features[name] for name in names})
+        outputs = decode(model, features, params, is_portable=True)
+        predictions = model.predictions(features, outputs, params)
+        signatures.check_top_k(predictions, settings.pipeline, settings.export.top_k)
+
+
 def predict(settings: RunSettings, features, params) -> tuple[dict[str, Any], dict[str, Any]]:
     """Builds the graph of a prediction or of a SavedModel.
 

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import run_cpu
 import run_tpu
+from common.errors import UsageError
 from tests import clicks_data
 from tests.conftest import _runner
 from tests.marks import slow
@@ -40,6 +41,7 @@ def test_a_click_log_is_trained_evaluated_and_served(tmp_path, serve_in_this_pro
         run(tmp_path / "model", "--mode=export", f"--export_dir={tmp_path / 'export'}")
     (version,) = (tmp_path / "export").iterdir()
     signatures = tf.saved_model.load(str(version)).signatures
+    assert "classify" not in signatures  # it needs a probability of each class
     raw = [line.split("\t") for line in clicks_data.lines(140)[-10:]]
     by_value = signatures["click_probability"](
         raw_numbers=tf.constant([[float(v or "nan") for v in row[1:14]] for row in raw]),
@@ -50,6 +52,20 @@ def test_a_click_log_is_trained_evaluated_and_served(tmp_path, serve_in_this_pro
     features = ClicksPipeline(data)._first_features("test", 10)
     by_row = signatures["serving_default"](**{k: tf.constant(v) for k, v in features.items()})
     np.testing.assert_allclose(by_value, by_row["probabilities"].numpy(), rtol=1e-5)
+
+
+def test_top_k_of_one_probability_is_an_error_before_the_training(tmp_path):
+    run = _runner(run_cpu, *FLAGS, *DLRM, "--dataset=synthetic", "--synthetic_task=clicks")
+    with pytest.raises(UsageError, match="--export_top_k=2 needs a model that predicts 'prob"):
+        run(
+            tmp_path / "model",
+            "--mode=train_and_eval",
+            "--synthetic_tables=5,30,2",
+            "--train_steps=2",
+            f"--export_dir={tmp_path / 'export'}",
+            "--export_top_k=2",
+        )
+    assert not list(tmp_path.glob("*/*"))
 
 
 @pytest.mark.parametrize(

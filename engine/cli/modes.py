@@ -11,6 +11,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from common.errors import UsageError
+from engine import model_fns
 from engine.checkpoints import best as best_checkpoint
 from engine.checkpoints import find
 from engine.checkpoints.best import BestCheckpoint
@@ -70,6 +71,8 @@ def run(estimator, settings: RunSettings, state: TrainingState, input_fns: Input
             return None
     if settings.mode not in _MODES:
         raise UsageError(f"--mode={settings.mode} is only available in run_tpu.py")
+    if settings.mode == "train_and_eval":
+        model_fns.check_top_k(settings)
     if settings.task.type == "ps":
         tf_config.serve_parameters(estimator.config, settings.train.steps)
         return None

@@ -93,10 +93,9 @@ def export_outputs(features, predictions, predict, pipeline, top_k: int, others=
       hold strings, only the raw signature, with the predictions unchanged.
 
     Raises:
-      UsageError: `top_k` is set, but the model predicts no classes.
+      UsageError: see `check_top_k`.
     """
-    if top_k and not {"probabilities", "scores"} & predictions.keys():
-        raise UsageError(f"--export_top_k={top_k} needs a model that predicts 'probabilities'")
+    check_top_k(predictions, pipeline, top_k)
     if control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
         return {serving.RAW: tf.estimator.export.PredictOutput(predictions)}
     receivers = pipeline.receivers(top_k)
@@ -123,9 +122,36 @@ def export_outputs(features, predictions, predict, pipeline, top_k: int, others=
                     )
         outputs = receiver.outputs(own_predictions, own_features)
         signatures[name] = _Predict(list(receiver.inputs), outputs)
-        if name == serving.TF_EXAMPLE and "probabilities" in outputs:
-            signatures[serving.CLASSIFY] = _classify(outputs, pipeline.data.all_class_names)
+        if name == serving.TF_EXAMPLE:
+            class_names = pipeline.data.all_class_names
+            if serving.has_class_probabilities(outputs, class_names):
+                signatures[serving.CLASSIFY] = _classify(outputs, class_names)
     return signatures
+
+
+def check_top_k(predictions, pipeline, top_k: int) -> None:
+    """Checks that the signatures can return the most probable classes, or items of a user.
+
+    Args:
+      predictions: predictions of the model, `{name: [batch, ...]}`.
+      pipeline: the input pipeline.
+      top_k: see `serving.class_outputs`.
+
+    Raises:
+      UsageError: `top_k` is set, but the model predicts no probability of each class.
+    """
+    if not top_k:
+        return
+    class_names, form = pipeline.data.all_class_names, ""
+    if class_names:
+        is_ranked = serving.has_class_probabilities(predictions, class_names)
+        form = f" of all classes, [batch, {len(class_names)}]"
+    else:  # items of a user
+        is_ranked = bool({"probabilities", "scores"} & predictions.keys())
+    if not is_ranked:
+        raise UsageError(
+            f"--export_top_k={top_k} needs a model that predicts 'probabilities'{form}. Remove it"
+        )
 
 
 def _refuse_empty_batch(features):

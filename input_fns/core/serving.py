@@ -120,6 +120,21 @@ def first_records(files: list[str], count: int) -> np.ndarray:
     return first_of(lambda: tf.data.TFRecordDataset(files).batch(count), count)
 
 
+def has_class_probabilities(predictions, class_names) -> bool:
+    """Whether predictions have a probability of each class: `[batch, num_classes]`.
+
+    Others, such as a probability of a click or of each pixel, have another shape.
+
+    Args:
+      predictions: `{name: [batch, ...]}`.
+      class_names: class names in the order of the classes; () without names.
+    """
+    if not class_names or "probabilities" not in predictions:
+        return False
+    shape = predictions["probabilities"].shape
+    return shape.rank == 2 and shape.as_list()[1] == len(class_names)
+
+
 def class_outputs(predictions, class_names, top_k: int):
     """Adds class names to predictions, for a SavedModel; a TPU computes no strings.
 
@@ -134,14 +149,10 @@ def class_outputs(predictions, class_names, top_k: int):
       `top_class_names`, string, and `top_probabilities`, float32, all `[batch, top_k]`. Without
       class names, the predictions unchanged.
     """
-
-    def has(name, rank):
-        return name in predictions and predictions[name].shape.rank == rank
-
     outputs = dict(predictions)
-    if class_names and has("classes", 1):
+    if class_names and "classes" in predictions and predictions["classes"].shape.rank == 1:
         outputs["class_names"] = tf.gather(tf.constant(class_names), predictions["classes"])
-    if class_names and top_k and has("probabilities", 2):
+    if top_k and has_class_probabilities(predictions, class_names):
         names = tf.constant(class_names)
         probabilities, classes = tf.math.top_k(predictions["probabilities"], top_k)
         outputs["top_classes"] = classes

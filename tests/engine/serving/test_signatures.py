@@ -1,9 +1,12 @@
 """Signatures: values of requests that are refused, and independence of the order of dicts."""
 
+import types
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from common.errors import UsageError
 from engine.serving import signatures
 from input_fns import kinds
 from input_fns.audio.audio_pipeline import AudioPipeline
@@ -146,3 +149,65 @@ def test_a_network_with_convolutions_refuses_an_empty_batch(session):
     assert session.run(outputs["doubled"].outputs["y"], fed).shape == (0, 1, 1, 2)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"x: an empty batch\. Send at"):
         session.run(outputs[serving.RAW].outputs["y"], fed)
+
+
+class WithRecords:
+    """A pipeline with the receivers of features and of tf.train.Examples, and class names."""
+
+    features, assets = {"x": None}, ()
+
+    def __init__(self, class_names):
+        self.data = types.SimpleNamespace(all_class_names=class_names)
+
+    def receivers(self, top_k=0):
+        def outputs(predictions, features):
+            return serving.class_outputs(predictions, self.data.all_class_names, top_k)
+
+        def features(inputs):
+            return {"x": tf.io.decode_raw(inputs[serving.EXAMPLES], tf.float32)}
+
+        raw = {"x": tf.TensorSpec([None, 1], tf.float32)}
+        examples = serving.string_inputs(serving.EXAMPLES)
+        return {
+            serving.RAW: Receiver(raw, dict, outputs, None),
+            serving.TF_EXAMPLE: Receiver(examples, features, outputs, None),
+        }
+
+
+def signatures_of(class_names, shape, top_k=0):
+    """The signatures of a model with probabilities `[batch, *shape]`."""
+    pipeline = WithRecords(class_names)
+
+    def predict(features):
+        return {"probabilities": tf.zeros([tf.shape(features["x"])[0], *shape])}
+
+    features = signatures.serving_input_receiver_fn(pipeline)().features
+    return signatures.export_outputs(features, predict(features), predict, pipeline, top_k)
+
+
+@pytest.mark.parametrize(
+    ("class_names", "shape", "is_classifier"),
+    [
+        (("no", "yes"), [2], True),
+        (("no", "yes"), [], False),  # of a click
+        (("no", "yes"), [1], False),
+        (("no", "yes"), [5, 2], False),  # of each pixel
+        ((), [], False),
+        ((), [2], False),
+    ],
+)
+def test_classify_needs_a_probability_of_each_class(class_names, shape, is_classifier):
+    with tf.Graph().as_default():
+        assert (serving.CLASSIFY in signatures_of(class_names, shape)) == is_classifier
+
+
+@pytest.mark.parametrize("shape", [[], [1], [5, 2]])
+def test_top_k_needs_a_probability_of_each_class(shape):
+    needed = r"--export_top_k=2 needs a model that predicts 'probabilities' of all classes, \[batch"
+    with tf.Graph().as_default(), pytest.raises(UsageError, match=needed):
+        signatures_of(("no", "yes"), shape, top_k=2)
+
+
+def test_top_k_of_items_needs_no_class_names():
+    with tf.Graph().as_default():
+        assert signatures_of((), [7], top_k=2).keys() == {serving.RAW, serving.TF_EXAMPLE}

@@ -145,6 +145,11 @@ class Kind:
         del data
         return {}
 
+    def top_k_limit(self, data: DatasetInfo) -> tuple[int, str]:
+        """Returns the highest value of --export_top_k, and what it is a number of."""
+        names = data.target.class_names if data.target else data.class_names
+        return len(names), "classes"
+
     def properties(self) -> dict[str, Any]:
         """Returns properties of the data that models read, besides the number of classes."""
         return {name: getattr(self, name) for name in self.model_fields}

@@ -87,6 +87,22 @@ def test_predictions_without_examples_are_an_error(trained, run, monkeypatch):
 
 
 @pytest.mark.slow(cost=0.1)
+def test_top_k_items_are_exported(trained, run, serve_in_this_process, eager, tmp_path):
+    with serve_in_this_process():
+        run(trained, "--mode=export", f"--export_dir={tmp_path}", "--export_top_k=3")
+    (version,) = tmp_path.iterdir()
+    top_k = tf.saved_model.load(str(version)).signatures["top_k"]
+    assert top_k(for_user_id=tf.constant(["u3"]))["item_id"].shape == (1, 3)
+
+
+@pytest.mark.slow(cost=0.1)
+def test_top_k_above_the_number_of_items_is_an_error(trained, run, data, tmp_path):
+    count = data.kind.num_items
+    with pytest.raises(UsageError, match=f"--export_top_k={count + 1}, but ratings has {count} it"):
+        run(trained, "--mode=export", f"--export_dir={tmp_path}", f"--export_top_k={count + 1}")
+
+
+@pytest.mark.slow(cost=0.1)
 def test_the_export_scores_ids_and_ranks_all_items(trained, data, eager):
     (version,) = (trained / "export").iterdir()
     signatures = tf.saved_model.load(str(version)).signatures

@@ -242,11 +242,9 @@ def _lock(task):
 
 
 def _check_top_k(data):
-    num_classes = len(data.target.class_names) if data.target else data.num_classes
-    if FLAGS.export_top_k > num_classes:
-        raise UsageError(
-            f"--export_top_k={FLAGS.export_top_k}, but {data.name} has {num_classes} classes"
-        )
+    limit, noun = data.kind.top_k_limit(data)
+    if FLAGS.export_top_k > limit:
+        raise UsageError(f"--export_top_k={FLAGS.export_top_k}, but {data.name} has {limit} {noun}")
 
 
 def _prediction(model, params, pipeline):

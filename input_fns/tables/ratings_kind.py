@@ -60,6 +60,10 @@ class Ratings(Kind):
         """Returns those of the indices."""
         return {"user": (0, self.num_users), "item": (0, self.num_items)}
 
+    def top_k_limit(self, data):
+        """Returns the number of items: the export ranks them for a user."""
+        return self.num_items, "items"
+
     def describe(self, data):
         """Returns the numbers of users and items, and what is left out."""
         return f"{self.num_users} users, {self.num_items} items{listed(self.left_out)}"

@@ -177,7 +177,7 @@ class RatingsPipeline(RecordPipeline):
         Args:
           top_k: number of items; 0: `TOP_K`.
         """
-        count = min(top_k or TOP_K, self.data.kind.num_items)
+        count = top_k or min(TOP_K, self.data.kind.num_items)
 
         def scores(predictions, features):
             del features

@@ -27,8 +27,8 @@ def export_saved_model(estimator, settings, checkpoint: str) -> str:
 
     It also contains `MODEL_CARD.json` (see `model_card`) and, in `assets.extra/`:
     `class_names.txt`, one class name per line in the order of the classes;
-    `sample_<input>.npy`, the first examples of the evaluation split; and warm-up requests for
-    TensorFlow Serving.
+    `sample_<input>.npy`, the first examples of the evaluation split, unless one ends with a NUL
+    byte; and warm-up requests for TensorFlow Serving.
 
     Args:
       estimator: an Estimator or TPUEstimator.
@@ -119,11 +119,12 @@ def _write_extras(folder, settings, requests):
     """Writes sample inputs and class names to `folder`; returns `{name in assets.extra: path}`."""
     for inputs in requests.values():
         for name, examples in inputs.items():
-            is_bytes = examples.dtype == object
-            if is_bytes and name == serving.EXAMPLES:
-                continue  # astype("S") would strip NUL bytes at the end of a record
-            path = os.path.join(folder, sample_file(name))
-            np.save(path, examples.astype("S") if is_bytes else examples)
+            array = examples
+            if examples.dtype == object:
+                array = examples.astype("S")
+                if not np.array_equal(array, examples):
+                    continue  # NumPy strips NUL bytes at the end, such as those of a WAV file
+            np.save(os.path.join(folder, sample_file(name)), array)
     if settings.dataset.all_class_names:
         with open(os.path.join(folder, "class_names.txt"), "w", encoding="utf-8") as file:
             file.writelines(f"{name}\n" for name in settings.dataset.all_class_names)

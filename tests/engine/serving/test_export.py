@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import shutil
+import types
 
 import numpy as np
 import pytest
@@ -102,6 +103,23 @@ def test_the_tolerance_is_relative_to_the_numbers_of_the_last_axis(predicted, gi
     predictions, answer = ({"x": np.array([x], np.float32)} for x in (predicted, given))
     _, problems = export_check._compare(predictions, answer, exactly=True)
     assert bool(problems) != is_right
+
+
+@pytest.mark.parametrize(
+    ("examples", "is_written"),
+    [
+        (np.array([b"RIFF\0\0\1", b"RIFF"], object), True),
+        (np.array([b"RIFF", b"RIFF\1\0"], object), False),  # a WAV file that ends in silence
+        (np.array([[b"de", b""]], object), True),
+        (np.array([0.5, np.nan], np.float32), True),
+    ],
+)
+def test_a_sample_file_holds_the_examples_bit_by_bit(tmp_path, examples, is_written):
+    settings = types.SimpleNamespace(dataset=types.SimpleNamespace(all_class_names=()))
+    paths = export._write_extras(str(tmp_path), settings, {"signature": {"input": examples}})
+    assert list(paths) == ["sample_input.npy"] * is_written
+    for path in paths.values():
+        np.testing.assert_array_equal(np.load(path), examples)
 
 
 @pytest.mark.slow(cost=0.1)

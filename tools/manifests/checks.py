@@ -16,6 +16,8 @@ SUBDOMAIN = re.compile(r"(?!.{254})[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
 _ACCELERATOR = re.compile(r"[A-Z][A-Z0-9_]*")
 _EMAIL = re.compile(r"[a-z0-9][-a-z0-9.]*@[a-z0-9][-a-z0-9.]*")
 
+_READ_ONLY = ("data_dir", "warm_start_from")  # an image may hold them
+
 _VERTEX_ONLY, _TPU_ONLY = ("machine_type",), ("tpu_topology",)
 _UNUSED = {
     **dict.fromkeys(("job", "indexed_jobs", "jobset", "tfjob"), _VERTEX_ONLY + _TPU_ONLY),
@@ -146,10 +148,10 @@ def _check_program(request, program_flags):
         )
     for flag, path in program_flags.paths.items():
         in_volume = any(f"{path}/".startswith(f"{mount}/") for mount in request.volumes)
-        in_image = flag == "data_dir" and path.startswith("/")
+        in_image = flag in _READ_ONLY and path.startswith("/")
         if not (path.startswith("gs://") or in_volume or in_image):
             other = "" if request.is_vertex else " or a path in a --volume"
             raise UsageError(
-                f"--{flag}={path} is a folder of the container, which has no data and is lost when "
+                f"--{flag}={path} is a path of the container, which has no data and is lost when "
                 f"it ends. Use gs://BUCKET/...{other}"
             )

@@ -14,7 +14,7 @@ _FLAGS_MODULES = {
 }
 _FLAGFILE = re.compile(r"--?flagfile=(.+)")
 _STRATEGY = re.compile(r"--?strategy=(.+)")
-_PATHS = ("model_dir", "export_dir", "data_dir")
+_PATHS = ("model_dir", "export_dir", "data_dir", "warm_start_from")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +27,7 @@ class ProgramFlags:
       mode: --mode; "" if not parsed.
       early_stop_evals: --early_stop_evals.
       seed: --seed.
-      paths: `{flag: path}` of the flags that are set and name a folder.
+      paths: `{flag: path}` of the flags that are set and name a folder or checkpoint.
     """
 
     is_parsed: bool = False

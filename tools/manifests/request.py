@@ -18,7 +18,9 @@ _IMAGE = re.compile(
     r"[a-zA-Z0-9][\w.-]*(:\d+)?(/[a-z0-9][a-z0-9._-]*)*(:\w[\w.-]{0,127})?(@sha256:[0-9a-f]{64})?",
     re.ASCII,
 )
-_QUANTITY = re.compile(r"(?!0+(\.0*)?\D*$)\d+(\.\d+)?(m|[kMGT]i?)?", re.ASCII)
+_CPUS = re.compile(r"(?!0+(\.0*)?\D*$)\d+(\.\d+)?m?", re.ASCII)
+# Without a unit Kubernetes counts bytes.
+_MEMORY = re.compile(r"(?!0+(\.0*)?\D*$)\d+(\.\d+)?[MGT]i?", re.ASCII)
 _LABEL_KEY = re.compile(
     r"([a-z0-9]([-.a-z0-9]*[a-z0-9])?/)?[A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?", re.ASCII
 )
@@ -117,13 +119,13 @@ def from_flags(values, arguments: list[str], program_flags: ProgramFlags) -> Req
         image=_check_image(values.image),
         command=[program_of(values), *arguments, *_tpu_flags(values, arguments)],
         roles=_roles(values),
-        cpu=match("cpu", values.cpu, _QUANTITY, "a quantity such as 4 or 500m"),
-        memory=match("memory", values.memory, _QUANTITY, "a quantity such as 8Gi"),
+        cpu=match("cpu", values.cpu, _CPUS, "a quantity such as 4 or 500m"),
+        memory=match("memory", values.memory, _MEMORY, "a quantity with a unit, such as 8Gi"),
         machine_type=match("machine_type", values.machine_type, _MACHINE, "like n1-standard-8"),
-        node_selector=dict(map(_label, values.node_selector)),
+        node_selector=_mapping("node_selector", values.node_selector, _label),
         tolerations=list(map(_toleration, values.toleration)),
-        volumes=dict(map(_volume, values.volume)),
-        env=dict(map(_env, values.env)),
+        volumes=_mapping("volume", values.volume, _volume),
+        env=_mapping("env", values.env, _env),
         ttl_secs=default_ttl if values.ttl_secs is None else values.ttl_secs,
         **{name: values[name].value for name in _UNCHANGED},
     )
@@ -176,6 +178,17 @@ def _roles(values):
         return {}
     counts = (1, values.workers, values.ps, int(values.evaluator))
     return {role: count for role, count in zip(ROLES, counts) if count}
+
+
+def _mapping(flag, texts, parse):
+    """Returns the values of a repeated flag, which `parse` splits into a key and a value."""
+    found = {}
+    for text in texts:
+        key, value = parse(text)
+        if key in found:
+            raise UsageError(f"--{flag}={text}: another --{flag} sets {key}. Remove one of them")
+        found[key] = value
+    return found
 
 
 def _label(text):

@@ -23,6 +23,11 @@ class ServingError(Exception):
 _BUILT = tempfile.TemporaryDirectory()  # removed at the end of the process
 
 
+def find_compiler() -> str | None:
+    """Returns the path of a C compiler; None without one."""
+    return shutil.which("cc") or shutil.which("gcc")
+
+
 @functools.cache
 def build() -> str:
     """Compiles the program; returns its path.
@@ -32,7 +37,7 @@ def build() -> str:
       subprocess.CalledProcessError: the compilation failed.
     """
     path = os.path.join(_BUILT.name, "c_runtime")
-    compiler = shutil.which("cc") or shutil.which("gcc")
+    compiler = find_compiler()
     if compiler is None:
         raise FileNotFoundError("no C compiler: neither cc nor gcc")
     source = os.path.splitext(os.path.abspath(__file__))[0] + ".c"
@@ -68,19 +73,20 @@ def run(
     """
     with tempfile.TemporaryDirectory() as folder:
         command = [build(), saved_model, str(repeats)]
-        for name, array in inputs.items():
-            path = os.path.join(folder, f"input_{name}")
+        for i, (name, array) in enumerate(inputs.items()):  # "a/b" is a nested feature
+            path = os.path.join(folder, f"input_{i}")
             _write(path, np.asarray(array), signature.inputs[name].dtype)
             command += ["i", signature.inputs[name].name, path]
+        paths = {
+            name: os.path.join(folder, f"output_{i}") for i, name in enumerate(signature.outputs)
+        }
         for name, info in signature.outputs.items():
-            command += ["o", info.name, os.path.join(folder, f"output_{name}")]
+            command += ["o", info.name, paths[name]]
         environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         if done.returncode:
             raise ServingError(done.stderr.strip() or f"exit status {done.returncode}")
-        outputs = {
-            name: _read(os.path.join(folder, f"output_{name}")) for name in signature.outputs
-        }
+        outputs = {name: _read(path) for name, path in paths.items()}
     return outputs, int(done.stdout) / 1e6
 
 

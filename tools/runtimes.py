@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -75,9 +76,9 @@ class CommandLine(Runtime):
     def _answer(self, inputs):
         with tempfile.TemporaryDirectory() as folder:
             fed = []
-            for name, array in inputs.items():
-                np.save(os.path.join(folder, f"{name}.npy"), array)
-                fed.append(f"{name}={folder}/{name}.npy")
+            for i, (name, array) in enumerate(inputs.items()):  # "a/b" is a nested feature
+                np.save(os.path.join(folder, f"input_{i}.npy"), array)
+                fed.append(f"{name}={folder}/input_{i}.npy")
             command = [
                 os.path.join(os.path.dirname(sys.executable), "saved_model_cli"),
                 *("run", "--dir", self.path, "--tag_set", "serve", "--signature_def", serving.RAW),
@@ -154,7 +155,9 @@ class Onnx(Runtime):
 
     def _answer(self, inputs):
         names = [output.name for output in self._session.get_outputs()]
-        return dict(zip(names, self._session.run(names, inputs)))
+        # tf2onnx reads names of arguments in Python: "a_b" of a nested feature "a/b".
+        fed = {re.sub(r"\W", "_", name): array for name, array in inputs.items()}
+        return dict(zip(names, self._session.run(names, fed)))
 
 
 class OpenVino(Runtime):
@@ -209,6 +212,8 @@ def missing(name: str) -> str:
     """Returns the missing dependency of a runtime and how to install it; "" if none."""
     if name == "Triton" and not os.environ.get("TRITON_PYTHON"):
         return "TRITON_PYTHON: docs/serving.md"
+    if name == "C API" and not c_runtime.find_compiler():
+        return "a C compiler: cc or gcc"
     needed = {"ONNX Runtime": ("onnxruntime", "tf2onnx"), "OpenVINO": ("openvino",)}
     for module in needed.get(name, ()):
         try:

@@ -17,8 +17,11 @@ import tensorflow as tf  # noqa: E402
 
 def main(export_dir):
     """Prints the prediction for the sample image of the SavedModel."""
-    versions = [name.strip("/") for name in tf.io.gfile.listdir(export_dir)]
-    path = os.path.join(export_dir, max(filter(str.isdigit, versions), key=int))
+    names = tf.io.gfile.listdir(export_dir) if tf.io.gfile.isdir(export_dir) else []
+    versions = [name.strip("/") for name in names if name.strip("/").isdigit()]
+    if not versions:
+        sys.exit(f"serve_one.py: error: {export_dir} has no exported version. Name an --export_dir")
+    path = os.path.join(export_dir, max(versions, key=int))
     image = np.load(os.path.join(path, "assets.extra", "sample_image.npy"))[:1]
     serve = tf.saved_model.load(path).signatures["serving_default"]
     answer = {name: value.numpy()[0] for name, value in serve(image=tf.constant(image)).items()}

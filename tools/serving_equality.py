@@ -16,8 +16,9 @@ import tempfile
 from engine.cli import startup
 
 if __name__ == "__main__":
-    startup.hide_logs()
-    startup.check(startup.check_environment)
+    # Parse flags before the import of TensorFlow, which takes seconds.
+    of_export = ["--mode=export", "--export_dir=export"]  # `export_run` sets the folder
+    startup.start([*sys.argv, *of_export], __doc__, "engine.cli.flags", "engine.cli.cpu_flags")
 
 import numpy as np
 
@@ -45,9 +46,14 @@ class Exported:
 
 
 def export_run(export_dir: str, *arguments: str) -> Exported:
-    """Exports a run of run_cpu.py, given by its flags, to `export_dir`."""
+    """Exports a run of run_cpu.py, given by its flags, to `export_dir`.
+
+    Raises:
+      UsageError: a flag is invalid.
+    """
     FLAGS.unparse_flags()
-    FLAGS(["run_cpu", *arguments, "--mode=export", f"--export_dir={export_dir}"])
+    of_export = ["--mode=export", f"--export_dir={export_dir}"]
+    startup.parse(FLAGS, ["run_cpu.py", *arguments, *of_export])
     settings, state = resolve_flags.resolve()
     estimator = run_cpu.build_estimator(settings, state)
     predictions = export_check.predict_batch(estimator, settings, settings.checkpoint)
@@ -83,4 +89,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    startup.run(main)

@@ -97,6 +97,8 @@ def _rows(path, has_keypoints) -> tuple[list[tuple[int, Sequence[float]]], Notes
         is_polygon = len(values) > _BOX and len(values) % 2 == 0
         if not label.is_integer() or label < 0 or not (len(values) == _BOX or is_polygon):
             notes.left_out[_BAD_LINE] += 1
+        elif not all(map(math.isfinite, values)):
+            notes.left_out[boxes.NOT_FINITE] += 1
         elif any(value > _MAX_FRACTION for value in values):
             notes.left_out[_PIXELS] += 1
         elif (key := (int(label), *values)) in found:

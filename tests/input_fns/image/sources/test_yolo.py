@@ -240,6 +240,7 @@ def test_an_image_without_a_text_file_has_no_objects_and_is_counted(read_yolo, s
         ("cat 0.5 0.5 0.2 0.2", "lines that are neither a box nor a polygon"),
         ("1 12 9 7 5", "with numbers above 2: pixels, not fractions of the image"),
         ("1 nan 0.5 0.2 0.2", boxes.NOT_FINITE),
+        ("1 0.1 0.5 nan 0.2 0.2 0.2", boxes.NOT_FINITE),
         ("1 0.5 0.5 0 0.2", boxes.EMPTY),
     ],
 )

@@ -39,15 +39,19 @@ def properties(pipeline: Pipeline) -> dict[str, Any]:
 
 @dataclasses.dataclass(eq=False)
 class TrainedOnHook(tf.estimator.SessionRunHook):
-    """Writes trained_on.json at the start of a new training; keeps that of a resumed one."""
+    """Writes trained_on.json at the start of a new training; keeps that of a resumed one.
+
+    A new training may find the file of another one that ended before its first checkpoint.
+    """
 
     model_dir: str
     pipeline: Pipeline  # of the training data
+    resumes: bool  # True if the training starts at a checkpoint of model_dir
 
     def begin(self):
         """Writes the file after the graph has been built and checked."""
         path = os.path.join(self.model_dir, FILE_NAME)
-        if not folders.exists(path):
+        if not (self.resumes and folders.exists(path)):
             record = {"data_set": self.pipeline.data.name, **properties(self.pipeline)}
             with files.atomic_write(path) as file:
                 file.write(json.dumps(record, indent=1) + "\n")

@@ -34,7 +34,9 @@ class Trainer:
         self.interruption = SignalHandler()
         train = settings.train
         self._record = results.TrainRecordHook(settings, state)
-        self._data_record = trained_on.TrainedOnHook(settings.model_dir, settings.pipeline)
+        self._data_record = trained_on.TrainedOnHook(
+            settings.model_dir, settings.pipeline, resumes=settings.checkpoint is not None
+        )
         self._progress = progress.ProgressHook(
             lambda step: schedules.learning_rate(
                 settings.params, step, train.steps, train.batch_size

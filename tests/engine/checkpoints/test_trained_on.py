@@ -81,6 +81,16 @@ def test_another_image_size_is_an_error(evaluate):
     assert "Use --image_size=7x5, or another --model_dir" in output
 
 
+@pytest.mark.parametrize("resumes", [True, False])
+def test_only_a_training_that_resumes_keeps_the_record(tmp_path, resumes):
+    data = kinds.synthetic(kinds.SyntheticShapes(classes=2, image_size=(3, 3)))
+    pipeline = types.SimpleNamespace(data=data, features={}, assets=[])
+    path = tmp_path / trained_on.FILE_NAME
+    path.write_text('{"data_set": "of a training without a checkpoint"}')
+    trained_on.TrainedOnHook(str(tmp_path), pipeline, resumes).begin()
+    assert ("without a checkpoint" in path.read_text()) == resumes
+
+
 def test_texts_that_are_truncated_elsewhere_are_an_error(tmp_path):
     data = kinds.synthetic(kinds.SyntheticShapes("classification", text=(16, 99)))
     pipeline = types.SimpleNamespace(data=data, features={}, assets=[])

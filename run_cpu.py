@@ -116,7 +116,7 @@ def build_input_fns(settings: RunSettings, state: TrainingState) -> modes.InputF
 @contextlib.contextmanager
 def opened():
     """Yields the arguments of `modes.run` for the mode of the flags."""
-    task = tf_config.from_environment(FLAGS.strategy == "multi_worker_mirrored")
+    task = tf_config.from_environment(FLAGS.strategy)
     in_loops = task.alone and FLAGS.strategy == "none"
     settings, state = resolve_flags.resolve(task=task, in_loops=in_loops)
     with state.lock:

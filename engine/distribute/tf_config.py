@@ -56,18 +56,19 @@ class Task:
         return tf.compat.v1.min_max_variable_partitioner(self.num_ps)
 
 
-def from_environment(is_synchronous: bool = False) -> Task:
+def from_environment(strategy: str = "none") -> Task:
     """Returns the task of this process from the environment variable TF_CONFIG.
 
     Rewrites TF_CONFIG of Kubeflow and Vertex AI as TensorFlow expects it, for the RunConfigs that
     follow.
 
     Args:
-      is_synchronous: True for --strategy=multi_worker_mirrored.
+      strategy: value of --strategy.
 
     Raises:
-      UsageError: TF_CONFIG is invalid.
+      UsageError: TF_CONFIG is invalid, or describes a cluster that the strategy does not support.
     """
+    is_synchronous = strategy == "multi_worker_mirrored"
     if not os.environ.get("TF_CONFIG"):
         return Task()
     os.environ["TF_CONFIG"] = _normalize(os.environ["TF_CONFIG"], is_synchronous)
@@ -75,6 +76,12 @@ def from_environment(is_synchronous: bool = False) -> Task:
         config = tf.estimator.RunConfig()
     except (ValueError, TypeError, AttributeError) as error:
         raise UsageError(f"TF_CONFIG={os.environ['TF_CONFIG']}: {error}") from error
+    if strategy == "mirrored" and _num_processes() > 1:
+        raise UsageError(
+            "TF_CONFIG describes a cluster, but --strategy=mirrored trains on one machine. Use "
+            "--strategy=multi_worker_mirrored without parameter servers ('ps'), and no --strategy "
+            "with them"
+        )
     if config.task_type == "evaluator":
         return Task("evaluator", in_cluster=True)
     if not config.cluster_spec or not config.master:
@@ -90,6 +97,12 @@ def from_environment(is_synchronous: bool = False) -> Task:
         )
     worker = config.task_id + 1 if config.task_type == "worker" else 0
     return Task(config.task_type, worker, True, is_synchronous, config.num_ps_replicas)
+
+
+def _num_processes():
+    """Returns the number of processes in the cluster of a valid TF_CONFIG, without evaluators."""
+    cluster = tf.train.ClusterSpec(json.loads(os.environ["TF_CONFIG"]).get("cluster", {}))
+    return sum(map(cluster.num_tasks, cluster.jobs))
 
 
 def of_host(process_id: int, num_processes: int) -> Task:

@@ -58,7 +58,20 @@ def test_without_tf_config_there_is_no_cluster(monkeypatch):
 
 def test_a_cluster_of_one_process_is_ignored(configure):
     configure("chief", cluster={"chief": ["a:1"]})
-    assert not tf_config.from_environment().in_cluster
+    for strategy in ("none", "mirrored"):
+        assert not tf_config.from_environment(strategy).in_cluster
+
+
+@pytest.mark.parametrize("task_type", ["chief", "worker", "ps", "evaluator"])
+def test_mirrored_is_an_error_in_every_task_of_a_cluster(configure, task_type):
+    configure(task_type)
+    with pytest.raises(UsageError, match="a cluster, but --strategy=mirrored trains on one"):
+        tf_config.from_environment("mirrored")
+
+
+def test_another_machine_may_evaluate_a_mirrored_training(configure):
+    configure("evaluator", cluster={"chief": ["a:1"]})
+    assert tf_config.from_environment("mirrored").type == "evaluator"
 
 
 # As the training operator of Kubeflow writes it: the evaluator is in the cluster.
@@ -127,18 +140,18 @@ def test_invalid_clusters(configure, config, message):
 def test_the_first_of_synchronous_workers_is_the_chief(configure, index, task):
     """As in TensorFlow's guide to MultiWorkerMirroredStrategy."""
     configure("worker", index, cluster={"worker": ["a:1", "b:1", "c:1"]})
-    assert tf_config.from_environment(is_synchronous=True) == task
+    assert tf_config.from_environment("multi_worker_mirrored") == task
     cluster = tf.estimator.RunConfig().cluster_spec
     assert cluster.as_dict() == {"chief": ["a:1"], "worker": ["b:1", "c:1"]}
 
 
 def test_one_synchronous_worker_is_no_cluster(configure):
     configure("worker", 0, cluster={"worker": ["a:1"]})
-    assert not tf_config.from_environment(is_synchronous=True).in_cluster
+    assert not tf_config.from_environment("multi_worker_mirrored").in_cluster
 
 
 @pytest.mark.parametrize("index", [3, -1, "1", None])
 def test_a_worker_that_is_not_in_the_cluster(configure, index):
     configure("worker", index, cluster={"worker": ["a:1", "b:1", "c:1"]})
     with pytest.raises(UsageError, match=f"worker {index}, but the cluster has 3 workers"):
-        tf_config.from_environment(is_synchronous=True)
+        tf_config.from_environment("multi_worker_mirrored")

@@ -125,13 +125,16 @@ def _normalize(text, is_synchronous):
     Kubeflow's training operator lists the evaluator, which is not a member of TensorFlow's cluster.
     Kubeflow and Vertex AI may call the chief "master", with which RunConfig allows no evaluator.
     TensorFlow's guide to MultiWorkerMirroredStrategy has only workers, of which the first is the
-    chief.
+    chief. An index may be a string, as scripts take it from the environment.
     """
     try:
         config = json.loads(text)
         cluster, task = dict(config["cluster"]), dict(config["task"])
     except (ValueError, TypeError, KeyError):
         return text  # RunConfig reports what is wrong
+    index = task.get("index")
+    if isinstance(index, str) and index.isdecimal():
+        task["index"] = int(index)
     cluster.pop("evaluator", None)
     if "chief" not in cluster and "master" in cluster:
         cluster["chief"] = cluster.pop("master")

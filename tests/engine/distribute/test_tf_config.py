@@ -135,6 +135,7 @@ def test_invalid_clusters(configure, config, message):
         (0, tf_config.Task("chief", 0, in_cluster=True, is_synchronous=True)),
         (1, tf_config.Task("worker", 1, in_cluster=True, is_synchronous=True)),
         (2, tf_config.Task("worker", 2, in_cluster=True, is_synchronous=True)),
+        ("2", tf_config.Task("worker", 2, in_cluster=True, is_synchronous=True)),
     ],
 )
 def test_the_first_of_synchronous_workers_is_the_chief(configure, index, task):
@@ -150,7 +151,7 @@ def test_one_synchronous_worker_is_no_cluster(configure):
     assert not tf_config.from_environment("multi_worker_mirrored").in_cluster
 
 
-@pytest.mark.parametrize("index", [3, -1, "1", None])
+@pytest.mark.parametrize("index", [3, -1, "3", "one", None])
 def test_a_worker_that_is_not_in_the_cluster(configure, index):
     configure("worker", index, cluster={"worker": ["a:1", "b:1", "c:1"]})
     with pytest.raises(UsageError, match=f"worker {index}, but the cluster has 3 workers"):

@@ -155,17 +155,15 @@ def train(flagfile: str | None = None, **flags: Any) -> Trained:
         raise UsageError("max_restarts needs the command line: it restarts a process")
     with _running(mode, flagfile, flags) as (run, settings):
         from engine.checkpoints import best, find
-        from engine.hooks import results
 
-        run()
+        exported = run()
         checkpoint = find.latest(settings.model_dir)
-        step = find.read_step(checkpoint)
         return Trained(
             settings.model_dir,
             checkpoint,
-            step,
+            find.read_step(checkpoint),
             _metrics(settings, checkpoint) if mode == "train_and_eval" else {},
-            results.read(settings.model_dir, step).get("export", ""),
+            exported or "",
             best.read(settings.model_dir) if settings.evaluation.best_metric else {},
         )
 

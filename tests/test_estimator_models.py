@@ -111,6 +111,17 @@ def test_the_best_checkpoint_is_returned(tmp_path):
 
 
 @pytest.mark.slow(cost=0.1)
+def test_the_export_of_the_best_checkpoint_is_returned(data_dir, tmp_path):
+    flags = {"train_steps": 4, "eval_every_steps": 2, "best_metric": "average_loss:max", **TINY}
+    folders = {"model_dir": str(tmp_path / "model"), "export_dir": str(tmp_path / "export")}
+    for _ in ("trained", "trained before"):
+        found = em.train(None, data_dir=data_dir, export_check=False, **folders, **flags)
+        assert found.best["step"] == 2
+        (path,) = (tmp_path / "export").iterdir()
+        assert found.export == str(path)
+
+
+@pytest.mark.slow(cost=0.1)
 def test_a_folder_is_no_flagfile(trained):
     with pytest.raises(UsageError, match="is a folder, not a flagfile: write model_dir="):
         em.evaluate(trained.model_dir)

@@ -123,6 +123,7 @@ def train_and_eval(estimator, settings, state, input_fns):
     """Trains, evaluates, keeps the best checkpoint, stops early, and exports at the end.
 
     Resumes an interrupted run, including the evaluation of its last checkpoint and the export.
+    Returns the path of the export; None without one.
     """
     evaluator, best = Evaluator(estimator, settings, input_fns), _BestAndEarlyStopping(settings)
     schedule, start, end = settings.evaluation.schedule, settings.start_step, settings.train.steps
@@ -161,8 +162,7 @@ def train_and_eval(estimator, settings, state, input_fns):
             else:
                 trainer.train(start, end, [_EvaluatingListener(start, evaluate_if_due)])
             trainer.report()
-    if not settings.task.in_cluster:
-        _export_after_training(estimator, settings)
+    return None if settings.task.in_cluster else _export_after_training(estimator, settings)
 
 
 def _lacks_evaluation(settings, best):
@@ -187,7 +187,8 @@ def _evaluate_cluster(estimator, settings, state, input_fns):
     """Evaluates the checkpoints of a cluster's chief; exports like train_and_eval."""
     continuous_eval(estimator, settings, state, input_fns)
     if settings.mode == "train_and_eval":
-        _export_after_training(estimator, settings)
+        return _export_after_training(estimator, settings)
+    return None
 
 
 def continuous_eval(estimator, settings, state, input_fns):
@@ -231,9 +232,12 @@ def _export(estimator, settings, state, input_fns):
 
 
 def _export_after_training(estimator, settings):
-    """Exports the best checkpoint, or the latest, unless it was exported before."""
+    """Exports the best checkpoint, or the latest, unless it was exported before.
+
+    Returns the path of the export; None without --export_dir.
+    """
     if not settings.export.dir:
-        return
+        return None
     which = "best" if settings.evaluation.best_metric else "latest"
     if which == "best" and best_checkpoint.read(settings.model_dir).get("step", 0) < 0:
         raise UsageError(
@@ -246,9 +250,10 @@ def _export_after_training(estimator, settings):
     path = results.read(settings.model_dir, step).get("export", "")
     if os.path.dirname(path) == settings.export.dir.rstrip("/") and tf.io.gfile.exists(path):
         print(f"{checkpoint} was exported before: {path}")
-        return
+        return path
     path = export.export_saved_model(estimator, settings, checkpoint)
     results.write(settings.model_dir, step, "export", path)
+    return path
 
 
 class _BestAndEarlyStopping:

@@ -100,6 +100,13 @@ def parse(argv):
     parser.add_argument("--learner", default="run_cpu.py", help="wrapper and its flags")
     parser.add_argument("--set", default="", help="hyperparameters of the task: name=value,...")
     args = parser.parse_args(argv)
+    if not 0 <= args.seed < 2**31:
+        parser.error(f"--seed={args.seed} must be from 0 to {2**31 - 1}")
+    names = {word.lstrip("-").partition("=")[0] for word in shlex.split(args.learner)}
+    if given := sorted(names & {"best_metric", "mode"}):
+        parser.error(
+            f"--learner has --{given[0]}, but each iteration exports the last checkpoint. Remove it"
+        )
     make_task = importlib.import_module(f"examples.rl.{args.task}.task").Task
     types = {field.name: type(field.default) for field in dataclasses.fields(make_task)}
     values = {}
@@ -110,6 +117,9 @@ def parse(argv):
         except (KeyError, ValueError):
             known = ", ".join(f"{name} ({kind.__name__})" for name, kind in types.items())
             parser.error(f"--set={setting} is invalid. Hyperparameters: {known}")
+        # With sampled_moves=0 self-play always makes the most visited move.
+        if types[name] is int and values[name] < 1 and name != "sampled_moves":
+            parser.error(f"--set={setting}: {name} must be at least 1")
     return args, make_task(**values)
 
 

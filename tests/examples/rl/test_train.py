@@ -192,6 +192,23 @@ def test_invalid_hyperparameters_name_the_valid_ones(capsys, setting):
     )
 
 
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--set=iterations=0", "--set=iterations=0: iterations must be at least 1"),
+        ("--seed=-1", "--seed=-1 must be from 0 to 2147483647"),
+        (
+            "--learner=run_cpu.py --best_metric=value_loss",
+            "--learner has --best_metric, but each iteration exports the last checkpoint",
+        ),
+    ],
+)
+def test_invalid_arguments_are_errors_before_anything_is_written(capsys, argument, message):
+    with pytest.raises(SystemExit, match="2"):
+        train.parse(["--task=connect_four", "--run_dir=x", argument])
+    assert message in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_a_failed_learner_is_an_error(tmp_path):
     with pytest.raises(RunError, match=r"run_cpu.py ended with status 2; .*learner.log"):

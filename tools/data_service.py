@@ -49,9 +49,11 @@ _FREE_AFTER_MS, _SILENT_MS = 1000, 30_000
 def main() -> None:
     """Serves until a signal."""
     try:
-        FLAGS(sys.argv)
+        unknown = FLAGS(sys.argv)[1:]
     except flags.Error as error:
         raise UsageError(str(error)) from error
+    if unknown:
+        raise UsageError(f"unexpected argument '{unknown[0]}'. Flags are written --name=value")
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # in the threads of the servers, too
     servers = start(FLAGS.host, FLAGS.port)
     address = f"grpc://{FLAGS.host}:{FLAGS.port}"

@@ -1,6 +1,7 @@
 """Batches from the workers of a tf.data service are those of local reading, in the same order."""
 
 import functools
+import sys
 import types
 
 import numpy as np
@@ -101,3 +102,9 @@ def test_every_worker_is_asked(addresses):
     other = f"grpc://localhost:{ports.first_of_two()}"
     with pytest.raises(RunError, match=f"{other}: no server listens there"):
         data_service.check_answers([*addresses, other])
+
+
+def test_a_server_with_an_unexpected_argument_is_an_error(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["data_service", "5050"])
+    with pytest.raises(UsageError, match="unexpected argument '5050'"):
+        server.main()

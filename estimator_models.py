@@ -20,8 +20,10 @@ TensorFlow with the behaviour that it had before. With `tpu=...` it runs `run_tp
 from __future__ import annotations
 
 import contextlib
+import csv
 import dataclasses
 import importlib
+import io
 import os
 import pickle
 import signal
@@ -288,7 +290,7 @@ def _arguments(flags):
     found = []
     for name, value in flags.items():
         if name == "params" and isinstance(value, dict):
-            found += [f"--params={key}={_text(each, '[]')}" for key, each in value.items()]
+            found += [f"--params={key}={_param(each)}" for key, each in value.items()]
         elif value is not None:
             text = _text(value)
             if name in ("delimiter", "label_separator"):
@@ -297,11 +299,20 @@ def _arguments(flags):
     return found
 
 
-def _text(value, brackets=("", "")):
+def _param(value):
+    """Returns the text of a hyperparameter, with a list in brackets."""
+    is_list = isinstance(value, (list, tuple))
+    return f"[{','.join(map(_text, value))}]" if is_list else _text(value)
+
+
+def _text(value):
+    """Returns the text of a flag, with a list as a line of CSV, which absl reads."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (list, tuple)):
-        return brackets[0] + ",".join(map(_text, value)) + brackets[1]
+        line = io.StringIO()
+        csv.writer(line, lineterminator="").writerow(map(_text, value))
+        return line.getvalue()
     return str(value)
 
 

@@ -141,6 +141,12 @@ def test_flags_take_lists_and_the_characters_that_words_name():
     ]
 
 
+def test_elements_of_a_list_may_have_commas_and_quotes():
+    names = ["long, thin", 'a "round" one', "x"]
+    (argument,) = em._arguments({"label_columns": names})
+    assert flags.ListParser().parse(argument.partition("=")[2]) == names
+
+
 @pytest.mark.slow(cost=0.1)
 def test_export_returns_its_path(trained, tmp_path):
     path = em.export(model_dir=trained.model_dir, export_dir=str(tmp_path), export_check=False)

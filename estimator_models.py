@@ -275,14 +275,14 @@ def _flags_cfg(model_dir, is_needed):
 def _path_of(flagfile):
     """Returns the path of a flagfile, or of a recipe by its name."""
     path = os.fspath(flagfile)
+    recipes = sorted(name[: -len(".cfg")] for name in os.listdir(_RECIPES))
+    if path in recipes:  # the working folder may have a folder of that name
+        return os.path.join(_RECIPES, f"{path}.cfg")
     if os.path.isdir(path):
         raise UsageError(f"{path!r} is a folder, not a flagfile: write model_dir={path!r}")
     if os.sep in path or path.endswith(".cfg"):
         return path
-    recipes = sorted(name[: -len(".cfg")] for name in os.listdir(_RECIPES))
-    if path not in recipes:
-        raise UsageError(f"'{path}' is not a recipe.{did_you_mean(path, recipes)}")
-    return os.path.join(_RECIPES, f"{path}.cfg")
+    raise UsageError(f"'{path}' is not a recipe.{did_you_mean(path, recipes)}")
 
 
 def _arguments(flags):

@@ -132,6 +132,12 @@ def test_a_folder_that_is_missing_is_named():
         em.evaluate(model_dir="nowhere")
 
 
+def test_a_recipe_comes_before_a_folder_of_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "digits").mkdir()
+    assert em._path_of("digits") == str(ROOT / "configs" / "digits.cfg")
+
+
 def test_flags_take_lists_and_the_characters_that_words_name():
     flags = {"augment": ["flip", "crop"], "label_separator": " ", "delimiter": "\t", "csv": None}
     assert em._arguments(flags) == [

@@ -34,8 +34,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 from unittest import mock
 
+from common import files, folders
 from common.errors import Interrupted, RunError, UsageError
 from common.messages import did_you_mean
+from common.names import is_remote
 from engine.cli import io_errors, startup
 from input_fns import DataError
 
@@ -242,11 +244,13 @@ def prepare_data(**flags: Any):
 def _running(mode, flagfile, flags):
     """Yields (function that runs the mode and returns its result, `RunSettings`)."""
     if flagfile is None and mode not in ("train", "train_and_eval"):
-        flagfile = _flags_cfg(flags.get("model_dir", ""), "model" not in flags)
+        flagfile = _flags_cfg(flags.get("model_dir"), "model" not in flags)
     name = "run_tpu" if flags.get("tpu") else "run_cpu"
-    arguments = [f"--flagfile={_path_of(flagfile)}"] if flagfile else []
-    arguments += [*_arguments(flags), f"--mode={mode}"]
-    with _flags(name, [_SHARED, _OF_PROGRAM[name]], arguments), _errors():
+    with (
+        _flagfile_arguments(flagfile) as first,
+        _flags(name, [_SHARED, _OF_PROGRAM[name]], [*first, *_arguments(flags), f"--mode={mode}"]),
+        _errors(),
+    ):
         from engine.cli import early_checks
 
         if name == "run_cpu" or flags["tpu"] in ("emulator", "pjrt"):  # others report all at once
@@ -265,11 +269,21 @@ def _running(mode, flagfile, flags):
 
 
 def _flags_cfg(model_dir, is_needed):
+    """Returns the path of flags.cfg in a model_dir; None if it is missing."""
+    if not model_dir:
+        return None
+    model_dir = os.fspath(model_dir)
     folder = os.path.expanduser(model_dir)
     path = os.path.join(folder, "flags.cfg")
-    if is_needed and model_dir and "://" not in model_dir and not os.path.isdir(folder):
-        raise UsageError(f"model_dir={model_dir!r} does not exist; train writes it")
-    return path if model_dir and os.path.isfile(path) else None
+    startup.check_environment()  # TensorFlow reads gs://
+    with _errors():
+        if folders.is_file(path):
+            return path
+    # gs:// has no folders without files.
+    if is_needed and (is_remote(model_dir) or not os.path.isdir(folder)):
+        problem = "has no flags.cfg" if is_remote(model_dir) else "does not exist"
+        raise UsageError(f"model_dir={model_dir!r} {problem}; train writes it")
+    return None
 
 
 def _path_of(flagfile):
@@ -283,6 +297,21 @@ def _path_of(flagfile):
     if os.sep in path or path.endswith(".cfg"):
         return path
     raise UsageError(f"'{path}' is not a recipe.{did_you_mean(path, recipes)}")
+
+
+@contextlib.contextmanager
+def _flagfile_arguments(flagfile):
+    """Yields the arguments that name a flagfile, or a local copy of one on gs://; [] for None."""
+    path = _path_of(flagfile) if flagfile else ""
+    if not is_remote(path):
+        yield [f"--flagfile={path}"] if path else []
+        return
+    startup.check_environment()
+    with tempfile.TemporaryDirectory() as folder:
+        copy = os.path.join(folder, "flags.cfg")
+        with _errors():
+            files.copy(path, copy)
+        yield [f"--flagfile={copy}"]
 
 
 def _arguments(flags):

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 
 from common.errors import UsageError
-from common.names import shown
+from common.names import is_remote, shown
 
 _FLAGFILE = re.compile(r"--?flagfile(?:=(.*))?")
 _MAX_BYTES = 2**20
@@ -71,6 +71,11 @@ def _check(arguments, including):
 
 
 def _lines(path):
+    if is_remote(path):
+        raise UsageError(
+            f"--flagfile={shown(path)} is not a local file. Copy it to this machine, for example "
+            "by 'gcloud storage cp', or call estimator_models (docs/python.md), which reads it"
+        )
     inside = os.path.join(path, "flags.cfg")
     if os.path.isfile(inside):
         raise UsageError(f"--flagfile={shown(path)} is a folder. Write --flagfile={shown(inside)}")

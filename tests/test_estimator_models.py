@@ -10,6 +10,7 @@ import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from absl import flags
 
 import estimator_models as em
@@ -127,9 +128,27 @@ def test_a_folder_is_no_flagfile(trained):
         em.evaluate(trained.model_dir)
 
 
-def test_a_folder_that_is_missing_is_named():
+@pytest.mark.parametrize("model_dir", ["nowhere", pathlib.Path("nowhere")])
+def test_a_folder_that_is_missing_is_named(model_dir):
     with pytest.raises(UsageError, match="model_dir='nowhere' does not exist"):
-        em.evaluate(model_dir="nowhere")
+        em.evaluate(model_dir=model_dir)
+
+
+def test_a_remote_folder_without_flags_cfg_is_named():
+    with pytest.raises(UsageError, match=r"model_dir='ram://nowhere' has no flags\.cfg"):
+        em.evaluate(model_dir="ram://nowhere")
+
+
+def test_flags_cfg_of_a_remote_folder_is_read():
+    """TensorFlow's file system in memory stands for gs://."""
+    path = "ram://run/flags.cfg"
+    with tf.io.gfile.GFile(path, "w") as file:
+        file.write("--model=mlp\n")
+    assert em._flags_cfg("ram://run", is_needed=True) == path
+    with em._flagfile_arguments(path) as (argument,):
+        copy = pathlib.Path(argument.partition("=")[2])
+        assert copy.read_text() == "--model=mlp\n"
+    assert not copy.exists()
 
 
 def test_a_recipe_comes_before_a_folder_of_its_name(tmp_path, monkeypatch):

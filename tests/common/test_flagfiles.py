@@ -34,6 +34,13 @@ def test_invalid_flagfiles_are_rejected(tmp_path, make, message):
         flagfiles.check([f"--flagfile={tmp_path}/flags.cfg"])
 
 
+def test_a_flagfile_on_gs_is_to_be_copied():
+    with pytest.raises(
+        UsageError, match=r"--flagfile=gs://b/flags\.cfg is not a local file\. Copy"
+    ):
+        flagfiles.check(["--flagfile=gs://b/flags.cfg"])
+
+
 def test_arguments_after_two_dashes_are_ignored():
     flagfiles.check(["--", "--flagfile=/no/such/file"])
 

@@ -416,7 +416,8 @@ def _metrics(settings, checkpoint):
     found = {}
     for split in settings.evaluation.splits:
         section = results.read_evaluation(settings, split, checkpoint)
-        found[split] = {k: v for k, v in section.items() if k not in ("split", "checkpoint")}
+        others = ("split", "checkpoint", "data")
+        found[split] = {name: value for name, value in section.items() if name not in others}
     return found
 
 

@@ -1,5 +1,6 @@
 """The Python calls: results as objects, no state left, the same results as the programs."""
 
+import dataclasses
 import io
 import json
 import pathlib
@@ -16,6 +17,7 @@ from absl import flags
 import estimator_models as em
 from common.errors import RunError, UsageError
 from input_fns import DataError
+from input_fns.convert import writer
 
 ROOT = pathlib.Path(__file__).parents[1]
 TINY = {
@@ -94,9 +96,39 @@ def test_flags_that_differ_from_those_of_the_resumed_training_are_named(trained,
 def test_a_finished_training_with_other_hyperparameters_is_an_error(trained):
     """Its results would be taken for those of the others."""
     with pytest.raises(
-        UsageError, match=r"with other hyperparameters: now learning_rate=0\.5 \(before: "
+        UsageError, match=r"with other hyperparameters or data: now learning_rate=0\.5 \(before: "
     ):
         em.train(flagfile=f"{trained.model_dir}/flags.cfg", params={"learning_rate": 0.5})
+
+
+@pytest.mark.slow(cost=0.1)
+def test_a_training_that_has_stopped_early_with_another_batch_size_is_an_error(data_dir, tmp_path):
+    flags = {"train_steps": 9, "save_checkpoints_steps": 1, "early_stop_evals": 1, **TINY}
+    folders = {"data_dir": data_dir, "model_dir": str(tmp_path / "model")}
+    found = em.train(None, best_metric="average_loss:max", **folders, **flags)
+    assert found.step == 2
+    flags["train_batch_size"] = 5
+    with pytest.raises(UsageError, match=r"at step 2 of .* now train_batch_size=5 \(before: 7\)"):
+        em.train(None, best_metric="average_loss:max", **folders, **flags)
+
+
+@pytest.mark.slow(cost=0.1)
+def test_a_finished_training_on_other_data_is_an_error(trained, own_data_dir, raw_dataset):
+    flagfile = f"{trained.model_dir}/flags.cfg"
+    em.train(flagfile=flagfile, data_dir=own_data_dir)  # a copy
+    splits = {"train": raw_dataset.splits["test"], "test": raw_dataset.splits["test"]}
+    writer.write(dataclasses.replace(raw_dataset, splits=splits), own_data_dir)
+    with pytest.raises(UsageError, match=r"now training_data=41 examples .* \(before: 97 exam"):
+        em.train(flagfile=flagfile, data_dir=own_data_dir)
+
+
+@pytest.mark.slow(cost=0.1)
+def test_a_finished_training_is_evaluated_again_on_other_data(trained, own_data_dir, raw_dataset):
+    flags = {"flagfile": f"{trained.model_dir}/flags.cfg", "train_steps": trained.step}
+    splits = {"train": raw_dataset.splits["train"], "test": raw_dataset.splits["train"]}
+    writer.write(dataclasses.replace(raw_dataset, splits=splits), own_data_dir, num_shards=3)
+    assert em.train(data_dir=own_data_dir, **flags).metrics["test"]["examples"] == 97
+    assert em.train(**flags).metrics == trained.metrics
 
 
 @pytest.mark.slow(cost=0.1)

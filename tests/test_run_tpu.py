@@ -265,7 +265,8 @@ def test_a_killed_training_resumes_to_the_same_weights(command, run_tpu_in, vari
 
 @pytest.mark.parametrize("mode", ["train", "train_and_eval"])
 def test_at_train_steps_nothing_is_trained(run_tpu_in, trained_dir, capsys, mode):
-    run_tpu_in(trained_dir, f"--mode={mode}", "--train_steps=40")
+    batch = ["--tpu_topology=1x1", "--train_batch_size=13", "--eval_batch_size=13"]
+    run_tpu_in(trained_dir, f"--mode={mode}", "--train_steps=40", *batch)
     assert "already at step 40" in capsys.readouterr().out
 
 
@@ -400,7 +401,7 @@ def test_a_pod_exports_only_without_the_export_check(run_tpu_in, trained_dir, tm
 def test_iterations_per_loop_is_ignored_without_training_on_a_tpu(trained_dir, run_tpu_in):
     run_tpu_in(trained_dir, "--mode=eval", "--iterations_per_loop=7")
     run_tpu_in(trained_dir, "--mode=train", "--use_tpu=false", "--iterations_per_loop=7",
-               "--train_steps=40")  # fmt: skip
+               "--train_steps=40", "--train_batch_size=13")  # fmt: skip
 
 
 def test_tf_config_is_an_error(run_tpu, monkeypatch):

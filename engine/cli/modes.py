@@ -85,23 +85,29 @@ def _tell_changed_flags(settings):
     """Prints what a training that resumes changes.
 
     Raises:
-      UsageError: it ends where it resumes, and has other hyperparameters: results of the training
-        before would be taken for those of these.
+      UsageError: it ends where it resumes; see `_refuse_changed_flags`.
     """
-    here = settings.model_dir, settings.flagfile
-    if settings.is_trained and (
-        changed := changed_flags.describe(*here, hyperparameters_only=True)
-    ):
-        raise UsageError(
-            f"{settings.model_dir} is trained, at step {settings.start_step} of --train_steps="
-            f"{settings.train.steps}, with other hyperparameters: now {changed}. Train with them "
-            "in another --model_dir"
-        )
-    changed = changed_flags.describe(*here)
+    if settings.is_trained:
+        _refuse_changed_flags(settings)
+    changed = changed_flags.describe(settings.model_dir, settings.flagfile)
     if changed:
         print(
             f"{settings.model_dir} was trained with other flags: now {changed}. For a training "
             "from its start use another --model_dir"
+        )
+
+
+def _refuse_changed_flags(settings):
+    """Raises `UsageError` if a training that has ended had other hyperparameters or data.
+
+    Its results would be taken for those of the others.
+    """
+    changed = changed_flags.describe(settings.model_dir, settings.flagfile, of_weights=True)
+    if changed:
+        raise UsageError(
+            f"{settings.model_dir} is trained, at step {settings.start_step} of --train_steps="
+            f"{settings.train.steps}, with other hyperparameters or data: now {changed}. Train "
+            "with them in another --model_dir"
         )
 
 
@@ -148,6 +154,8 @@ def train_and_eval(estimator, settings, state, input_fns):
             stop = (
                 evaluate_and_decide() if _lacks_evaluation(settings, best) else best.should_stop()
             )
+            if stop:
+                _refuse_changed_flags(settings)
         if not stop and not settings.is_trained:
             if settings.use_tpu:
                 # A TPU holds one session at a time: train up to a checkpoint, then evaluate it.
@@ -166,7 +174,10 @@ def train_and_eval(estimator, settings, state, input_fns):
 
 
 def _lacks_evaluation(settings, best):
-    """Whether training was interrupted between saving a checkpoint and its evaluation."""
+    """Whether a checkpoint is due that was not evaluated, or that ends training on other data.
+
+    Training may have been interrupted between saving the checkpoint and its evaluation.
+    """
     step, schedule = settings.start_step, settings.evaluation.schedule
     if schedule.every_steps:
         is_due = schedule.next_step(step - 1) == step
@@ -176,11 +187,12 @@ def _lacks_evaluation(settings, best):
         is_due = step % every == 0 and not schedule.every_minutes
     if not (settings.is_trained or is_due):
         return False
-    is_evaluated = all(
-        results.read_evaluation(settings, split, settings.checkpoint)
-        for split in settings.evaluation.splits
-    )
-    return not is_evaluated or not best.has_seen(settings.start_step)
+    for split in settings.evaluation.splits:
+        section = results.read_evaluation(settings, split, settings.checkpoint)
+        data = settings.dataset.split(split).identity
+        if not section or (settings.is_trained and section.get("data", data) != data):
+            return True
+    return not best.has_seen(settings.start_step)
 
 
 def _evaluate_cluster(estimator, settings, state, input_fns):

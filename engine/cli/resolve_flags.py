@@ -26,6 +26,7 @@ from engine.checkpoints import (
 )
 from engine.checkpoints.model_dir_lock import BEST_LOCK, TRAIN_LOCK, ModelDirLock
 from engine.cli import (
+    changed_flags,
     class_balance,
     early_checks,
     hparams,
@@ -180,7 +181,7 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
         task=task,
         seed=seed,
         graph_seed=FLAGS.seed,
-        flagfile=as_flagfile() + (f"{_ORDER_SEED}{seed}\n" if FLAGS.seed is None else ""),
+        flagfile=_flagfile(dataset, seed, is_training),
         train=TrainSettings(
             split=FLAGS.train_split,
             batch_size=FLAGS.train_batch_size,
@@ -414,6 +415,14 @@ def _order_seed(checkpoint):
         if found:
             return int(found) % 2**31
     return secrets.randbits(31)
+
+
+def _flagfile(dataset, seed, is_training):
+    """Returns the text of flags.cfg."""
+    text = as_flagfile()
+    if is_training:
+        text += f"{changed_flags.TRAINING_DATA}={dataset.split(FLAGS.train_split).identity}\n"
+    return text + (f"{_ORDER_SEED}{seed}\n" if FLAGS.seed is None else "")
 
 
 def _warm_start(is_training, checkpoint, model, params, pipeline):

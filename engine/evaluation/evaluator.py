@@ -76,10 +76,11 @@ class _SplitEvaluator:
             raise ModelError(f"{sorted(clash)} are host metrics and streaming metrics. Rename one")
         metrics = {**found, **metrics}
         scalars = {name: value for name, value in metrics.items() if np.ndim(value) == 0}
-        section = {"split": split, "checkpoint": checkpoint}
+        data = settings.dataset.split(split)
+        section = {"split": split, "checkpoint": checkpoint, "data": data.identity}
         shown = split
         if settings.evaluation.is_partial(settings.dataset, split):
-            section["of_examples"] = settings.dataset.split(split).num_examples
+            section["of_examples"] = data.num_examples
             shown = f"the first {self._size} of {section['of_examples']} examples of {split}"
         section.update(scalars)
         evaluation = reports.Evaluation(

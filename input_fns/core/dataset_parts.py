@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from common.names import is_line, printable
+from common.names import counted, is_line, printable
 from input_fns import DataError
 from input_fns.core.json_fields import (
     array,
@@ -223,6 +224,14 @@ class SplitInfo:
     def num_bytes(self) -> int:
         """Bytes of all shards."""
         return sum(shard.num_bytes for shard in self.shards)
+
+    @property
+    def identity(self) -> str:
+        """Number of examples, and a checksum of all records in order unless one is unknown."""
+        count, checksums = counted(self.num_examples, "example"), [s.crc32 for s in self.shards]
+        if not all(checksums):
+            return count
+        return f"{count} (CRC-32 {zlib.crc32(repr(checksums).encode()):08x})"
 
     @property
     def record_bytes(self) -> int:

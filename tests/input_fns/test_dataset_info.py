@@ -31,6 +31,17 @@ def test_splits_features_and_classes(data_dir):
     assert [shard.num_examples for shard in stripes.split("test").shards] == [13, 14, 14]
 
 
+def test_the_identity_of_a_split_is_that_of_its_records():
+    def split(*checksums):
+        shards = (dataset_info.ShardInfo("", 99, 3, checksum) for checksum in checksums)
+        return dataset_info.SplitInfo((), tuple(shards))
+
+    assert split(5, 7).identity == split(5, 7).identity
+    assert split(5, 7).identity.startswith("6 examples (CRC-32 ")
+    assert split(5, 7).identity != split(7, 5).identity
+    assert split(5, 0).identity == "6 examples"  # an older version has stored no checksums
+
+
 def test_json_and_back(data_dir, tmp_path):
     stripes = dataset_info.load(data_dir, "stripes")
     (tmp_path / "dataset.json").write_text(dataset_info.to_json(stripes))

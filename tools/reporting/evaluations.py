@@ -13,6 +13,7 @@ from tools.reporting.runs import Run, matches, read
 
 # Pictures of an evaluation, and what their names do not say.
 _TITLES = {"confusion_matrix": "confusion matrix, rows are labels"}
+_NOT_SHOWN = ("checkpoint", "data")
 _MOST_CLASSES = 200
 _SPEED = (
     "start_step", "seconds_to_first_step", "seconds_after_first_step", "examples_per_second",
@@ -28,7 +29,7 @@ def summary(runs: list[Run]) -> str:
         for name, section in sections.items():
             numbers = {k: v for k, v in section.items() if not isinstance(v, (list, dict))}
             rows.append({"run": run.name, "evaluation": name, "step": step, **numbers})
-    columns = dict.fromkeys(key for row in rows for key in row if key != "checkpoint")
+    columns = dict.fromkeys(key for row in rows for key in row if key not in _NOT_SHOWN)
     if len(runs) == 1:
         columns.pop("run", None)
     return table(columns, [[row.get(key) for key in columns] for row in rows]) if rows else ""

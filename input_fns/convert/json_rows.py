@@ -68,7 +68,7 @@ def _check_object(item, where):
     if not isinstance(item, dict):
         raise DataError(f"{where}: a JSON {type(item).__name__} instead of an object")
     for name, value in item.items():
-        for text in (name, value) if isinstance(value, str) else (name,):
+        for text in (name, _text(value)) if isinstance(value, (str, list, dict)) else (name,):
             json_fields.utf8_text(text, f"{where}: {name[:_MAX_SHOWN]!a}")
 
 

@@ -438,6 +438,8 @@ def test_a_bad_table_is_an_error(folder, content, message):
         ('{"text": "dog"}', "line 2: no label"),
         ('{"text": "a", "text": "b", "label": "a"}', "line 2: the key .text. is repeated"),
         (r'{"text": "a", "label": "\ud800"}', "line 2: 'label' has a lone surrogate"),
+        (r'{"text": "a", "label": ["a", "\ud800"]}', "line 2: 'label' has a lone surrogate"),
+        (r'{"text": "a", "label": {"\ud800": 1}}', "line 2: 'label' has a lone surrogate"),
         ('{"text": "a", "label": 1e999}', "line 2: the number 1e999.* is too large"),
     ],
 )

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 
 from input_fns import DataError
 from input_fns.text import vocabulary_file
-from input_fns.text.wordpiece import Encoding, Pieces
+from input_fns.text.wordpiece import Encoding, Pieces, lower_sigmas
 
 try:
     import sentencepiece
@@ -126,9 +126,13 @@ class SentencePieceTokenizer(Pieces):
             if self.strip_accents and not character.isascii():
                 decomposed = unicodedata.normalize("NFKD", character)
                 character = "".join(c for c in decomposed if not unicodedata.combining(c))
-            words.append((character.lower() if self.lower_case else character, place))
-        if words and words[-1][0] == " ":
+            words.extend((c, place) for c in character)
+        if words and is_space:
             words.pop()
+        if self.lower_case:
+            # A sigma by its word, as str.lower of the text, which may be longer: "İ" is two.
+            text = lower_sigmas("".join(c for c, _ in words))
+            words = [(c.lower(), place) for c, (_, place) in zip(text, words)]
         return words
 
     def _before_comma(self, piece):

@@ -195,7 +195,7 @@ class WordPieceTokenizer(Pieces):
         """Replaces characters on which the library and google-research/bert differ, one by one."""
         text = _PRIVATE_USE.sub(_NONCHARACTER, text)
         if self.lower_case and "Σ" in text:
-            text = _WORD.sub(_lower_sigmas, _CONTROL.sub(_SOFT_HYPHEN, text))
+            text = lower_sigmas(_CONTROL.sub(_SOFT_HYPHEN, text))
         return text
 
 
@@ -255,8 +255,15 @@ def _add(found, place, encoding):
         values += more
 
 
+def lower_sigmas(text: str) -> str:
+    """Returns text with each capital sigma in lower case: in the final form at the end of a word.
+
+    Other characters and the length are those of `text`.
+    """
+    return _WORD.sub(_lower_sigmas, text)
+
+
 def _lower_sigmas(match):
-    """Lower-cases each capital sigma of a word: to the final form only at the end of the word."""
     word = match[0]
     if "Σ" not in word:
         return word

@@ -55,6 +55,16 @@ def test_ids_are_those_of_google(text):
     assert tokenizer().encode([text])[0].ids == ids
 
 
+@pytest.mark.parametrize("strip_accents", [True, False])
+def test_a_sigma_is_lower_case_by_its_word(strip_accents):
+    text = "aΣ ΣΟΣ. aΣ'b Σ \U0001d6baΣ\u0301 İΣ"
+    decomposed = unicodedata.normalize("NFKD", text) if strip_accents else text
+    stripped = "".join(c for c in decomposed if not unicodedata.combining(c) or not strip_accents)
+    one = tokenizer(strip_accents=strip_accents)
+    assert "".join(c for c, _ in one._characters(text)) == stripped.lower()
+    assert one.encode([text])[0].ends[-1] == len(text)
+
+
 def test_a_comma_after_a_digit_is_a_token():
     """Some piece of the model holds both, which the rule splits."""
     assert tokenizer()._split

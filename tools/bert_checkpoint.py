@@ -38,7 +38,9 @@ from tools import bert_hugging_face as hugging_face
 from tools import checkpoint_folders
 from tools.encoder_formats import FORMATS, architecture
 
-_MODEL_VARIABLE = re.compile(r"(bert|electra|cls)/.+|output_weights|output_bias")
+_MODEL_VARIABLE = re.compile(
+    r"(bert|electra|cls)/.+|output_weights|output_bias|target/(mean|scale)"
+)
 _HEAD_SIZE = 64  # hidden_size / num_heads of the releases of ELECTRA, which have no configuration
 
 
@@ -76,6 +78,7 @@ def to_hugging_face(source: str, out: str) -> None:
     """Writes the weights of `source` as a folder that `transformers` loads."""
     safetensors = hugging_face.import_safetensors()
     variables, params, vocabulary, found = _read_source(source)
+    variables = _with_scaled_head(variables)
     form = FORMATS[params["family"]]
     name_of_class = architecture(form, variables, found)
     if name_of_class == f"{form.title}Model" and "output_weights" in variables:
@@ -107,6 +110,21 @@ def to_hugging_face(source: str, out: str) -> None:
     content = safetensors.numpy.save(tensors, {"format": "pt"})
     checkpoint_folders.write(out, {"model.safetensors": content, **files_of})
     print(f"{len(tensors)} tensors of {name_of_class}: {out}")
+
+
+def _with_scaled_head(variables):
+    """Returns the variables with mean and scale of a regression in its last layer.
+
+    The outputs are then the numbers in the units of the labels, as `transformers` has them.
+    """
+    if "target/scale" not in variables:
+        return variables
+    mean, scale = variables["target/mean"], variables["target/scale"]  # [num_classes]
+    return {
+        **{name: value for name, value in variables.items() if not name.startswith("target/")},
+        "output_weights": variables["output_weights"] * scale[:, np.newaxis],
+        "output_bias": variables["output_bias"] * scale + mean,
+    }
 
 
 def _config_of(params, form):

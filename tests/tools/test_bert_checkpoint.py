@@ -303,6 +303,41 @@ def test_there_and_back(tmp_path, released):
     assert_equal(read(tmp_path / "ours"), variables)
 
 
+@pytest.fixture
+def regression(released):
+    """A checkpoint of a regression of two numbers; returns its path and the variables."""
+    folder, variables = released
+    random = np.random.default_rng(1)
+    head = {
+        "output_weights": random.normal(size=[2, CONFIG["hidden_size"]]),
+        "output_bias": random.normal(size=[2]),
+        "target/mean": [3, -40],
+        "target/scale": [0.5, 7],
+    }
+    encoder = {name: value for name, value in variables.items() if name.startswith("bert/")}
+    variables = {**encoder, **{name: np.float32(value) for name, value in head.items()}}
+    writer.write(f"{folder}/model.ckpt-3", variables)
+    return f"{folder}/model.ckpt-3", variables
+
+
+@needs_safetensors
+def test_numbers_of_a_regression_are_in_the_units_of_the_labels(tmp_path, regression):
+    source, variables = regression
+    bert_checkpoint.main("to_hugging_face", source, str(tmp_path / "theirs"))
+    tensors = bert_hugging_face.read_safetensors(str(tmp_path / "theirs"))
+    x = np.random.default_rng(2).normal(size=[3, CONFIG["hidden_size"]])
+    logits = x @ variables["output_weights"].T + variables["output_bias"]
+    numbers = x @ tensors["classifier.weight"].T + tensors["classifier.bias"]
+    expected = logits * variables["target/scale"] + variables["target/mean"]
+    np.testing.assert_allclose(numbers, expected, rtol=1e-5)
+
+
+def test_a_released_regression_keeps_mean_and_scale(tmp_path, regression):
+    source, variables = regression
+    bert_checkpoint.main("to_google", source, str(tmp_path / "out"))
+    assert_equal(read(tmp_path / "out"), variables)
+
+
 @needs_safetensors
 def test_weights_in_several_files(tmp_path):
     from safetensors.numpy import save_file

@@ -41,6 +41,12 @@ from tools.encoder_formats import FORMATS, architecture
 _MODEL_VARIABLE = re.compile(
     r"(bert|electra|cls)/.+|output_weights|output_bias|target/(mean|scale)"
 )
+_PROBLEM_TYPES = {  # of transformers, by target
+    "classification": "single_label_classification",
+    "soft_labels": "single_label_classification",
+    "multilabel": "multi_label_classification",
+    "regression": "regression",
+}
 _HEAD_SIZE = 64  # hidden_size / num_heads of the releases of ELECTRA, which have no configuration
 
 
@@ -94,14 +100,11 @@ def to_hugging_face(source: str, out: str) -> None:
         "architectures": [name_of_class],
         "model_type": form.family,
         **_config_of(params, form),
+        **_head_config(variables, found),
         "hidden_act": form.activations[0],
         "layer_norm_eps": 1e-12,
         "pad_token_id": 0,
     }
-    if "output_bias" in variables:
-        labels = found.get("labels") or range(len(variables["output_bias"]))  # of a regression: 1
-        config["id2label"] = {str(i): str(label) for i, label in enumerate(labels)}
-        config["label2id"] = {label: int(i) for i, label in config["id2label"].items()}
     tokenizer = _tokenizer_config(vocabulary, params, form, found)
     files_of = _contents({"config.json": config, "tokenizer_config.json": tokenizer})
     files_of[hugging_face.PIECES if vocabulary.is_pieces else hugging_face.VOCABULARY] = (
@@ -135,6 +138,22 @@ def _config_of(params, form):
     return {**config, **form.config_fields}
 
 
+def _head_config(variables, found):
+    """Returns the fields of a configuration that say what the outputs of a head are."""
+    if "output_bias" not in variables:
+        return {}
+    count = len(variables["output_bias"])
+    labels = found.get("labels", ())
+    labels = labels if len(labels) == count else [f"LABEL_{i}" for i in range(count)]
+    config = {
+        "id2label": dict(enumerate(labels)),
+        "label2id": {label: i for i, label in enumerate(labels)},
+    }
+    if found.get("problem_type") in _PROBLEM_TYPES.values():
+        config["problem_type"] = found["problem_type"]
+    return config
+
+
 def _tokenizer_config(vocabulary, params, form, found):
     title = form.title if vocabulary.is_pieces else "Bert"
     config = {
@@ -165,7 +184,7 @@ def _read_source(source):
     Returns:
       `{variable: array}`, hyperparameters, `hugging_face.Vocabulary`, and what else flags.cfg and
       the data set say: `{"model": value of --model, "lower_case", "strip_accents": bool,
-      "labels": [name]}`, or {}.
+      "labels": [name], "problem_type": of transformers}`, or {}.
     """
     checkpoint = find.find_in(source, is_trained=False)
     if checkpoint is None:
@@ -253,7 +272,10 @@ def _read_run(model_dir):
         raise UsageError(f"{model_dir} is not the model_dir of a BERT")
     found = {name: getattr(data.kind, name) for name in ("lower_case", "strip_accents")}
     found["model"] = given["model"]
-    found["labels"] = data.class_names or data.properties.get("tag_names", ())
+    names = data.target.names if data.target else data.class_names
+    found["labels"] = names or data.properties.get("tag_names", ())
+    kind = data.target.kind if data.target else data.kind.task
+    found["problem_type"] = _PROBLEM_TYPES.get(kind)
     path = os.path.join(data.data_dir, data.kind.vocabulary)
     return params, hugging_face.vocabulary_at(path), found
 

@@ -12,7 +12,9 @@ import tensorflow as tf
 
 from common.errors import UsageError
 from engine.checkpoints import writer
+from input_fns.convert.options import Options
 from models.text import bert, bert_pretraining
+from tests import bert_data
 from tools import bert_checkpoint, bert_hugging_face
 from tools.encoder_formats import FORMATS
 
@@ -336,6 +338,62 @@ def test_a_released_regression_keeps_mean_and_scale(tmp_path, regression):
     source, variables = regression
     bert_checkpoint.main("to_google", source, str(tmp_path / "out"))
     assert_equal(read(tmp_path / "out"), variables)
+
+
+def write_run(folder, variables, rows, task):
+    """Writes the model_dir of bert_classifier on a table; returns it."""
+    (folder / "texts").mkdir()
+    (folder / "texts" / "train.csv").write_text(rows)
+    columns = tuple(rows.split("\n")[0].split(",")[1:])
+    options = Options(
+        "text_files",
+        source=str(folder / "texts"),
+        vocabulary=f"{folder}/released/vocab.txt",
+        max_length=5,
+        task=task,
+        text_columns=("text",),
+        label_columns=columns,
+        validation_fraction=0.0,
+    )
+    data_dir = bert_data._write(folder, options)
+    count = 1 if task == "regression" and len(columns) == 1 else 2
+    head = {"output_weights": np.ones([count, CONFIG["hidden_size"]]), "output_bias": [1] * count}
+    encoder = {name: value for name, value in variables.items() if name.startswith("bert/")}
+    head = {name: np.float32(value) for name, value in head.items()}
+    writer.write(f"{folder}/run/model.ckpt-1", {**encoder, **head, "global_step": np.int64(1)})
+    sizes = ",".join(f"{name}={PARAMS[name]}" for name in bert_hugging_face.PARAMS)
+    (folder / "run" / "flags.cfg").write_text(
+        f"--model=bert_classifier\n--params={sizes}\n--data_dir={data_dir}\n"
+    )
+    return f"{folder}/run"
+
+
+@needs_safetensors
+@pytest.mark.parametrize(
+    ("rows", "task", "problem_type", "names"),
+    [
+        (
+            "text,label\na,no\nb,yes\n",
+            "classification",
+            "single_label_classification",
+            ["no", "yes"],
+        ),
+        (
+            "text,rude,threat\na,1,0\nb,0,1\n",
+            "multilabel",
+            "multi_label_classification",
+            ["rude", "threat"],
+        ),
+        ("text,price,size\na,1,5\nb,3,4\n", "regression", "regression", ["price", "size"]),
+        ("text,score\na,1\nb,3\n", "regression", "regression", ["LABEL_0"]),
+    ],
+)
+def test_a_configuration_names_the_outputs(tmp_path, released, rows, task, problem_type, names):
+    run = write_run(tmp_path, released[1], rows, task)
+    bert_checkpoint.main("to_hugging_face", run, f"{tmp_path}/theirs")
+    config = json.loads((tmp_path / "theirs" / "config.json").read_text())
+    assert config["problem_type"] == problem_type
+    assert config["id2label"] == {str(i): name for i, name in enumerate(names)}
 
 
 @needs_safetensors

@@ -33,7 +33,7 @@ from engine.checkpoints import ema, find, writer
 from engine.cli import runtime
 from input_fns import dataset_info
 from models import registry
-from models.text import checkpoint_families, encoders
+from models.text import bert_files, checkpoint_families, encoders
 from tools import bert_hugging_face as hugging_face
 from tools import checkpoint_folders
 from tools.encoder_formats import FORMATS, architecture
@@ -66,18 +66,18 @@ def from_hugging_face(folder: str, out: str) -> None:
     vocabulary = hugging_face.read_any_vocabulary(folder)
     tensors = hugging_face.read_safetensors(folder)
     variables, left_out = hugging_face.to_variables(tensors, params, vocabulary.size)
+    head = _head_of(bert_files.read_json(f"{folder}/config.json"))
     if left_out:
         title = FORMATS[params["family"]].title.upper()
         print(f"left out, unknown to {title}: {', '.join(left_out)}")
     if params["vocab_size"] != vocabulary.size:
         print(f"{params['vocab_size'] - vocabulary.size} rows of the word embeddings have no token")
-    _write_google(out, variables, {**params, "vocab_size": vocabulary.size}, vocabulary)
+    _write_google(out, variables, {**params, "vocab_size": vocabulary.size}, vocabulary, head)
 
 
 def to_google(source: str, out: str) -> None:
     """Writes the weights of `source` as the paper's code released its own."""
-    variables, params, vocabulary, _ = _read_source(source)
-    _write_google(out, variables, params, vocabulary)
+    _write_google(out, *_read_source(source))
 
 
 def to_hugging_face(source: str, out: str) -> None:
@@ -154,6 +154,14 @@ def _head_config(variables, found):
     return config
 
 
+def _head_of(config):
+    """Returns what `_head_config` wrote, or transformers."""
+    return {
+        "labels": bert_files.class_names(config),
+        "problem_type": config.get("problem_type"),
+    }
+
+
 def _tokenizer_config(vocabulary, params, form, found):
     title = form.title if vocabulary.is_pieces else "Bert"
     config = {
@@ -184,7 +192,7 @@ def _read_source(source):
     Returns:
       `{variable: array}`, hyperparameters, `hugging_face.Vocabulary`, and what else flags.cfg and
       the data set say: `{"model": value of --model, "lower_case", "strip_accents": bool,
-      "labels": [name], "problem_type": of transformers}`, or {}.
+      "labels": [name], "problem_type": of transformers}`; without a run, the last two or {}.
     """
     checkpoint = find.find_in(source, is_trained=False)
     if checkpoint is None:
@@ -235,7 +243,8 @@ def _read_beside(folder, family, variables, rows):
     for candidate in (folder, os.path.dirname(folder)):
         if tf.io.gfile.exists(f"{candidate}/{config}"):
             params = hugging_face.read_params(candidate, config)
-            return params, hugging_face.read_any_vocabulary(candidate), {}
+            found = _head_of(bert_files.read_json(f"{candidate}/{config}"))
+            return params, hugging_face.read_any_vocabulary(candidate), found
         if tf.io.gfile.exists(f"{candidate}/flags.cfg"):
             params, vocabulary, found = _read_run(candidate)
             return {**params, "vocab_size": rows}, vocabulary, found
@@ -280,9 +289,10 @@ def _read_run(model_dir):
     return params, hugging_face.vocabulary_at(path), found
 
 
-def _write_google(out, variables, params, vocabulary):
+def _write_google(out, variables, params, vocabulary, found):
     form = FORMATS[params["family"]]
-    contents = _contents({form.config: {**_config_of(params, form), "hidden_act": "gelu"}})
+    config = {**_config_of(params, form), **_head_config(variables, found), "hidden_act": "gelu"}
+    contents = _contents({form.config: config})
     contents["checkpoint"] = f'model_checkpoint_path: "{form.checkpoint}"\n'.encode()
     name = form.pieces if vocabulary.is_pieces else hugging_face.VOCABULARY
     contents[name] = vocabulary.content

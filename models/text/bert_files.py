@@ -1,9 +1,10 @@
 """Files beside a checkpoint of an encoder, which say what the shapes of its variables do not.
 
-bert_config.json, albert_config.json or electra_config.json has the number of attention heads and
-the activation; vocab.txt, or a *.model of SentencePiece, has the tokens; trained_on.json, of a
-model_dir of this package, has a checksum of the vocabulary. With others than those of the
-checkpoint a warm start succeeds, and the encoder computes something else.
+bert_config.json, albert_config.json or electra_config.json has the number of attention heads, the
+activation and, from tools.bert_checkpoint, the names of the classes; vocab.txt, or a *.model of
+SentencePiece, has the tokens; trained_on.json, of a model_dir of this package, has a checksum of
+the vocabulary. With others than those of the checkpoint a warm start succeeds, and the model
+computes something else.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ _ARCHITECTURE = {
     },
     "electra": {"hidden_act": ("gelu",), "position_embedding_type": ("absolute",)},
 }
+_GENERIC = re.compile(r"LABEL_\d+")  # a class without a name, in transformers
 _UNUSED = re.compile(r"\[unused\d+\]")
 
 
@@ -55,13 +57,16 @@ def check_warm_start(checkpoint, include, params, pipeline):
       ModelError: they differ, or a file is invalid.
     """
     folder, family = os.path.dirname(checkpoint), params["family"]
+    config_path = os.path.join(folder, f"{family}_config.json")
     encoder = encoders.FAMILIES[family]
     embeddings = f"{encoder.SCOPE}/embeddings/word_embeddings"
     if any(re.fullmatch(include, name) for name in (embeddings, encoder.QUERY)):
         checkpoint_families.check(checkpoint, family)
     if re.fullmatch(include, encoder.QUERY):
         sizes = _SIZES if include == ".*" else {"num_heads": _SIZES["num_heads"]}
-        _check_config(os.path.join(folder, f"{family}_config.json"), sizes, params)
+        _check_config(config_path, sizes, params)
+    if re.fullmatch(include, "output_bias"):
+        _check_class_names(config_path, encoder.SCOPE, pipeline)
     path = getattr(pipeline, "vocabulary_path", None)
     if path and re.fullmatch(include, embeddings):
         rows = dict(tf.train.list_variables(checkpoint)).get(embeddings, [0])[0]
@@ -87,6 +92,36 @@ def _check_config(path, sizes, params):
             raise ModelError(
                 f"{path} has {name}={config[name]!r}, but this model is of {name}={valid[0]!r}"
             )
+
+
+def class_names(config: dict) -> list[str]:
+    """Returns the names of the classes of a head in order; [] if its configuration has none."""
+    found = config.get("id2label")
+    found = found if isinstance(found, dict) else {}
+    names = [found.get(str(i)) for i in range(len(found))]
+    is_named = all(isinstance(name, str) for name in names)
+    return names if is_named and not all(map(_GENERIC.fullmatch, names)) else []
+
+
+def _check_class_names(path, scope, pipeline):
+    """Compares the order of classes; other names may be another task, whose head is trained."""
+    theirs = class_names(read_json(path))
+    if not theirs:
+        return
+    data = pipeline.data
+    ours = data.target.names if data.target else data.class_names
+    ours = ours or data.properties.get("tag_names", ())
+    order = [name.casefold() for name in theirs]
+    folded = [name.casefold() for name in ours]
+    if folded == order or sorted(folded) != sorted(order):
+        return
+    wanted = ",".join(sorted(ours, key=lambda name: order.index(name.casefold())))
+    how = f": --class_names={wanted}" if data.class_names else f", {wanted}"
+    raise ModelError(
+        f"{path} has the classes {','.join(theirs)} (id2label), but the data set {','.join(ours)}. "
+        f"Prepare the data in the order of the checkpoint{how}. Or train a new head: "
+        f"--warm_start_include={scope}/.*"
+    )
 
 
 def _check_embeddings(checkpoint, rows, path, vocab_size):

@@ -397,6 +397,19 @@ def test_a_configuration_names_the_outputs(tmp_path, released, rows, task, probl
 
 
 @needs_safetensors
+def test_a_released_configuration_names_the_outputs(tmp_path, released):
+    rows = "text,rude,threat\na,1,0\nb,0,1\n"
+    run = write_run(tmp_path, released[1], rows, "multilabel")
+    bert_checkpoint.main("to_google", run, f"{tmp_path}/ours")
+    bert_checkpoint.main("to_hugging_face", f"{tmp_path}/ours", f"{tmp_path}/theirs")
+    bert_checkpoint.main("from_hugging_face", f"{tmp_path}/theirs", f"{tmp_path}/again")
+    for name in ("ours/bert_config.json", "theirs/config.json", "again/bert_config.json"):
+        config = json.loads((tmp_path / name).read_text())
+        assert config["problem_type"] == "multi_label_classification"
+        assert config["id2label"] == {"0": "rude", "1": "threat"}
+
+
+@needs_safetensors
 def test_weights_in_several_files(tmp_path):
     from safetensors.numpy import save_file
 

@@ -172,3 +172,58 @@ def test_the_vocabulary_of_another_training(check, tmp_path):
     check()
     with pytest.raises(ModelError, match=r"trained_on\.json lists another vocabulary than"):
         check([*TOKENS, "c"])
+
+
+@pytest.fixture
+def check_classes(tmp_path):
+    """Checks the restoring of a head: `check_classes(id2label, names)`."""
+
+    def check_with(id2label, class_names=(), target=None, tags=(), include=".*"):
+        (tmp_path / "bert_config.json").write_text(json.dumps({"id2label": id2label}))
+        checkpoint = str(tmp_path / "bert_model.ckpt")
+        writer.write(checkpoint, {"output_bias": np.zeros([3], np.float32)})
+        data = types.SimpleNamespace(
+            class_names=class_names, target=target, properties={"tag_names": tags} if tags else {}
+        )
+        pipeline = types.SimpleNamespace(data=data)
+        bert_files.check_warm_start(checkpoint, include, PARAMS, pipeline)
+
+    return check_with
+
+
+ID2LABEL = {"0": "Entailment", "1": "neutral", "2": "contradiction"}
+NAMES = ("contradiction", "entailment", "neutral")
+
+
+def test_another_order_of_classes(check_classes):
+    check_classes(ID2LABEL, ("entailment", "neutral", "contradiction"))
+    message = (
+        r"has the classes Entailment,neutral,contradiction \(id2label\), but the data set "
+        "contradiction,entailment,neutral.*: --class_names=entailment,neutral,contradiction. Or "
+        r"train a new head: --warm_start_include=bert/\.\*"
+    )
+    with pytest.raises(ModelError, match=message):
+        check_classes(ID2LABEL, NAMES)
+    check_classes(ID2LABEL, NAMES, include="bert/.*")
+
+
+def test_another_order_of_tags_or_labels(check_classes):
+    with pytest.raises(ModelError, match="order of the checkpoint, entailment,neutral,contra"):
+        check_classes(ID2LABEL, tags=NAMES)
+    with pytest.raises(ModelError, match="order of the checkpoint, entailment,neutral,contra"):
+        check_classes(ID2LABEL, target=types.SimpleNamespace(names=NAMES))
+
+
+@pytest.mark.parametrize(
+    "id2label",
+    [
+        {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"},
+        {"0": "sports", "1": "neutral", "2": "contradiction"},
+        {"0": "entailment", "1": "neutral"},
+        {"1": "entailment", "2": "neutral", "3": "contradiction"},
+        ["entailment", "neutral", "contradiction"],
+        {},
+    ],
+)
+def test_names_that_say_no_order_of_these_classes(check_classes, id2label):
+    check_classes(id2label, NAMES)

@@ -67,6 +67,11 @@ def from_hugging_face(folder: str, out: str) -> None:
     tensors = hugging_face.read_safetensors(folder)
     variables, left_out = hugging_face.to_variables(tensors, params, vocabulary.size)
     head = _head_of(bert_files.read_json(f"{folder}/config.json"))
+    count = len(variables.get("output_bias", ()))
+    if count == 1 or (count and head["problem_type"] == "regression"):
+        # Else a model starts with those of its data set.
+        variables["target/mean"] = np.zeros(count, np.float32)
+        variables["target/scale"] = np.ones(count, np.float32)
     if left_out:
         title = FORMATS[params["family"]].title.upper()
         print(f"left out, unknown to {title}: {', '.join(left_out)}")

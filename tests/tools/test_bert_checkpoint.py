@@ -334,6 +334,19 @@ def test_numbers_of_a_regression_are_in_the_units_of_the_labels(tmp_path, regres
     np.testing.assert_allclose(numbers, expected, rtol=1e-5)
 
 
+@needs_safetensors
+def test_a_regression_of_hugging_face_has_no_scaling(tmp_path, regression, released):
+    source, variables = regression
+    with open(f"{released[0]}/bert_config.json", "w") as file:
+        json.dump({**CONFIG, "problem_type": "regression"}, file)
+    bert_checkpoint.main("to_hugging_face", source, str(tmp_path / "theirs"))
+    bert_checkpoint.main("from_hugging_face", str(tmp_path / "theirs"), str(tmp_path / "ours"))
+    expected = {"target/mean": np.zeros(2), "target/scale": np.ones(2)}
+    assert_equal(
+        read(tmp_path / "ours"), {**bert_checkpoint._with_scaled_head(variables), **expected}
+    )
+
+
 def test_a_released_regression_keeps_mean_and_scale(tmp_path, regression):
     source, variables = regression
     bert_checkpoint.main("to_google", source, str(tmp_path / "out"))

@@ -324,6 +324,9 @@ class Model:
       check_warm_start: `(checkpoint, include, params, pipeline) -> None`. Raises `ModelError` if
         files beside the checkpoint, such as a vocabulary, contradict the run. `include` is the
         regular expression of the variables that are restored.
+      check_training_data: `(params, pipeline, split) -> None`. Raises `ModelError` if the examples
+        of the training split cannot train the model, before any graph is built. Each training
+        calls it, so read few of `pipeline.host_examples`.
       layer_variables: `(params) -> [regular expression]`, the variables of each layer, from the
         input up, for layer-wise learning rate decay (`layer_decay`). Variables that match none,
         such as those of the head, have the full learning rate.
@@ -377,6 +380,7 @@ class Model:
     reports: Callable[[Params, Any], Sequence[Report]] = lambda *_: ()
     warm_start_scope: str = ""
     check_warm_start: Callable[[str, str, Params, Any], None] = lambda *_: None
+    check_training_data: Callable[[Params, Any, str], None] = lambda *_: None
     layer_variables: Callable[[Params], Sequence[str]] = lambda _: ()
     embedding_tables: Callable[[Params], Sequence[Any]] = lambda _: ()
     check_params: Callable[[Params], None] = lambda _: None

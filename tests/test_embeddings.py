@@ -124,6 +124,13 @@ def test_cosines_and_their_correlation_need_no_training(predict, run, released, 
     assert section["spearman"] == pytest.approx(expected, abs=1e-6)
 
 
+def test_training_without_a_positive_pair_is_an_error(exit_status, flags, tmp_path, capsys):
+    training = ["--mode=train", "--train_steps=1", f"--model_dir={tmp_path}/model"]
+    assert exit_status(run_cpu, *flags, *training, "--params=positive_score=5.5") == 2
+    assert "no pair of 'train' has a score of at least" in capsys.readouterr().err
+    assert not (tmp_path / "model").exists()
+
+
 TEXTS = ["the film is good.", "a bad plots", ""]
 
 

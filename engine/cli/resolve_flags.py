@@ -11,6 +11,8 @@ import re
 import secrets
 from fractions import Fraction
 
+import tensorflow as tf
+
 from common import files, folders
 from common.errors import UsageError
 from common.strict_flags import MAX_INTEGER
@@ -153,6 +155,8 @@ def _resolve(iterations_per_loop, use_tpu, task, lock):
         params = class_balance.with_class_weights(
             params, pipeline, FLAGS.train_split, task.is_chief
         )
+        if task.trains:
+            _check_training_data(model, params, pipeline)
     _check_top_k(dataset)
     prediction = PredictSettings(
         FLAGS.predict_batch_size, FLAGS.predict_output, *_prediction(model, params, pipeline)
@@ -229,6 +233,12 @@ def _labels(dataset, model):
     decide_outputs = not _OF_LABELS.isdisjoint(model.dataset_properties)
     is_unneeded = FLAGS.mode in ("predict", "export") and not (labels and decide_outputs)
     return None if is_own_dataset(FLAGS.dataset) or is_unneeded else labels
+
+
+def _check_training_data(model, params, pipeline):
+    # The training names a broken record, or skips it.
+    with contextlib.suppress(tf.errors.DataLossError, tf.errors.InvalidArgumentError):
+        model.check_training_data(params, pipeline, FLAGS.train_split)
 
 
 def _lock(task):

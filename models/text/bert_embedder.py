@@ -20,6 +20,7 @@ from models.text import bert, bert_embeddings, bert_model, encoders
 from models.text.correlation import Correlation
 
 _SECOND = "second_embeddings"
+_READ_AT_ONCE = 1024
 
 
 def default_params():
@@ -43,6 +44,23 @@ def check_params(params):
         )
 
 
+def check_training_data(params, pipeline, split):
+    """Raises `ModelError` if a split has no positive pair: all weights of the loss would be 0."""
+    if not params["has_pairs"]:
+        raise ModelError(
+            "bert_embedder is trained on pairs of texts: prepare the data with two --text_columns"
+        )
+    largest = np.float32(-np.inf)
+    for _, labels in pipeline.host_examples(split, _READ_AT_ONCE):
+        largest = max(largest, labels["score"].max())
+        if largest >= np.float32(params["positive_score"]):
+            return
+    raise ModelError(
+        f"no pair of '{split}' has a score of at least positive_score={params['positive_score']} "
+        f"(largest: {largest}). Set --params=positive_score={largest} or lower"
+    )
+
+
 def inference(features, params, training):
     """Computes the embeddings of both texts of each row.
 
@@ -56,11 +74,6 @@ def inference(features, params, training):
       "logits", `[batch, global batch]`, and "column", int32 `[batch]`, the column of the positive.
     """
     if not params["has_pairs"]:
-        if training:
-            raise ModelError(
-                "bert_embedder is trained on pairs of texts: prepare the data with two "
-                "--text_columns"
-            )
         return {"embeddings": bert_embeddings.embed(features, params, training)}
     pair = split_pairs(features)
     rows = {name: tf.concat([pair[0][name], pair[1][name]], axis=0) for name in bert.FEATURES}
@@ -153,5 +166,6 @@ MODEL = bert_model.model(
     eval_outputs=lambda *_: {},
     host_metrics=host_metrics,
     check_params=check_params,
+    check_training_data=check_training_data,
     dataset_properties=("has_pairs",),
 )

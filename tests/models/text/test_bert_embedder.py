@@ -1,5 +1,8 @@
 """The sentence encoder against NumPy: each text alone, in-batch softmax, equal texts, scores."""
 
+import re
+import types
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -108,12 +111,25 @@ def test_an_evaluation_does_not_depend_on_the_batch(run):
 
 
 def test_training_needs_pairs():
-    features = batch([row([3])])
     with pytest.raises(ModelError, match="trained on pairs of texts"):
-        bert_embedder.inference(features, params(has_pairs=False), training=True)
+        bert_embedder.check_training_data(params(has_pairs=False), None, "train")
 
 
 def test_tokens_are_not_an_embedding_per_text():
     model = registry.find("bert_embedder")
     with pytest.raises(ModelError, match="pooling=tokens: bert_embedder has one embedding"):
         model.check_params(params(pooling="tokens"))
+
+
+@pytest.mark.parametrize("largest", [1.0, 0.9, 0.12345678])
+def test_training_needs_a_positive_pair(largest):
+    """The message has a value that will do."""
+    batches = [(None, {"score": np.float32([0, 0.1])}), (None, {"score": np.float32([largest])})]
+    pipeline = types.SimpleNamespace(host_examples=lambda split, batch_size: iter(batches))
+    message = (
+        r"no pair of 'train' has a score of at least positive_score=4\.0 \(largest: ([0-9.]+)\)"
+    )
+    with pytest.raises(ModelError, match=message) as raised:
+        bert_embedder.check_training_data(params(), pipeline, "train")
+    named = float(re.search(r"--params=positive_score=([0-9.]+) or lower", str(raised.value))[1])
+    bert_embedder.check_training_data(params(positive_score=named), pipeline, "train")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from common.constants import DOCUMENT_INDEX
-from input_fns.text.document_pipeline import JOINED
+from input_fns.text.document_pipeline import EMBEDDINGS, JOINED, UNIT_TOLERANCE
 from input_fns.text.wordpiece import WordPieceTokenizer
 from input_fns.text.wordpiece_ops import GraphTokenizer
 
@@ -93,6 +93,16 @@ def joined(predictions, documents, how: str):
             count = tf.math.segment_sum(tf.ones_like(values[:, :1]), documents)
             found[name] = tf.math.segment_sum(votes, documents) / count
             best = found[name] + mean / (2 * count)  # less than a vote
+        if name in EMBEDDINGS:
+            found[name] /= _lengths(found[name], values, documents)
         if name == "probabilities":
             found["classes"] = tf.argmax(best, axis=-1, output_type=tf.int32)
     return found
+
+
+def _lengths(joined, values, documents):
+    """Returns the length of each joined embedding whose windows are normalized, else 1."""
+    is_unit = tf.abs(tf.norm(values, axis=-1) - 1) < UNIT_TOLERANCE
+    all_unit = tf.math.segment_min(tf.cast(is_unit, tf.int32), documents) > 0
+    lengths = tf.norm(joined, axis=-1)
+    return tf.where(all_unit & (lengths > 0), lengths, 1.0)[:, tf.newaxis]

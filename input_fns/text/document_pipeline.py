@@ -18,7 +18,9 @@ from input_fns.core import serving
 from input_fns.text.token_pipeline import TokenPipeline, TokenWriter
 
 # Predictions of windows that can be joined.
-JOINED = ("probabilities", "scores", "embeddings")
+EMBEDDINGS = ("embeddings", "second_embeddings")
+JOINED = ("probabilities", "scores", *EMBEDDINGS)
+UNIT_TOLERANCE = 1e-4  # of the length of a normalized embedding
 _READ_AT_ONCE = 4096
 
 
@@ -83,7 +85,8 @@ def join(
     """Returns the predictions of documents from those of their windows.
 
     Args:
-      predictions: `{name: [windows, ...]}` with probabilities of classes, scores or embeddings.
+      predictions: `{name: [windows, ...]}` with probabilities of classes, scores or embeddings. The
+        embedding of a document is normalized if those of all its windows are.
       documents: int `[windows]`, the document of each window, in order.
       how: "mean"; "max", of probabilities divided by their sum; "vote", the fraction of the windows
         that predict a class. The class of a tie is that with the larger mean.
@@ -109,10 +112,20 @@ def join(
             votes = np.eye(values.shape[-1])[values.argmax(axis=-1)]
             joined = np.add.reduceat(votes, starts) / per_document
             best = joined + mean / (2 * per_document)  # less than a vote
+        if name in EMBEDDINGS:
+            joined = joined / _lengths(joined, values, starts)
         found[name] = joined.astype(np.float32)
         if name == "probabilities":
             found["classes"] = best.argmax(axis=-1).astype(np.int32)
     return found
+
+
+def _lengths(joined, values, starts):
+    """Returns the length of each joined embedding whose windows are normalized, else 1."""
+    is_unit = np.abs(np.linalg.norm(values, axis=-1) - 1) < UNIT_TOLERANCE
+    lengths = np.linalg.norm(joined, axis=-1)
+    has_length = np.logical_and.reduceat(is_unit, starts) & (lengths > 0)
+    return np.where(has_length, lengths, 1)[:, np.newaxis]
 
 
 class DocumentWriter(TokenWriter):

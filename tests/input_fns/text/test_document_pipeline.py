@@ -20,7 +20,14 @@ EXPECTED = {
     "max": ([[0.6, 0.4], [0.2, 0.8], [0.4375, 0.5625]], [0, 1, 1]),
     "vote": ([[1 / 3, 2 / 3], [0, 1], [0.5, 0.5]], [1, 1, 1]),
 }
-PREDICTIONS = {"probabilities": PROBABILITIES, "scores": SCORES, "classes": np.zeros(6, np.int32)}
+EMBEDDINGS = np.float32([[1, 0], [0.6, 0.8], [0, 1], [0.6, 0.8], [1, 0], [0.6, 1]])
+PREDICTIONS = {
+    "probabilities": PROBABILITIES,
+    "scores": SCORES,
+    "classes": np.zeros(6, np.int32),
+    "embeddings": EMBEDDINGS,
+    "second_embeddings": 2 * EMBEDDINGS,
+}
 
 
 @pytest.mark.parametrize("how", EXPECTED)
@@ -42,6 +49,17 @@ def test_a_graph_joins_alike(how, session):
     assert found.keys() == expected.keys()
     for name, values in expected.items():
         np.testing.assert_allclose(found[name], values, rtol=1e-6)
+
+
+@pytest.mark.parametrize("how", ["mean", "max"])
+def test_normalized_embeddings_stay_normalized(how):
+    """All windows of the documents 0 and 1 are; other embeddings have the plain mean or maximum."""
+    found = document_pipeline.join(PREDICTIONS, DOCUMENTS, how)
+    lengths = np.linalg.norm(found["embeddings"], axis=1)
+    np.testing.assert_allclose(lengths[:2], 1, rtol=1e-6)
+    plain = {"mean": [0.8, 0.5], "max": [1, 1]}[how]
+    np.testing.assert_allclose(found["embeddings"][2], plain, rtol=1e-6)
+    np.testing.assert_allclose(found["second_embeddings"][2], 2 * np.array(plain), rtol=1e-6)
 
 
 class OneSplit:

@@ -58,7 +58,7 @@ def build_model_fn(settings: RunSettings, state: TrainingState):
         with embedding_table.scope(partitioner=settings.task.table_partitioner):
             step = train_step(settings.model, features, labels, params, settings.train)
         model_fns.check_training(settings, features, labels, params, step)
-        model_fns.warm_start(settings, step)
+        model_fns.warm_start(settings, params, step)
         summary_hook = summaries.TrainSummaryHook(
             lambda: model_fns.train_summary(settings, features, labels, params, step),
             settings,

@@ -68,7 +68,8 @@ def build_model_fn(settings: RunSettings, state: TrainingState):
         model_fns.check_training(settings, features, labels, params, step)
 
         def initialize_on_host():
-            model_fns.warm_start(settings, step, tpu_embeddings.check_variables(settings, params))
+            tables = tpu_embeddings.check_variables(settings, params)
+            model_fns.warm_start(settings, params, step, tables)
             return tf.compat.v1.train.Scaffold()
 
         scalars, every = model_fns.train_scalars(step), settings.train.summary_steps

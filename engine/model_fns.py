@@ -56,11 +56,12 @@ def _report_without_gradient(names):
     )
 
 
-def warm_start(settings: RunSettings, step: TrainStep, tables=()) -> None:
+def warm_start(settings: RunSettings, params, step: TrainStep, tables=()) -> None:
     """Initializes the variables of the model from `--warm_start_from`, unless training resumes.
 
     Args:
       settings: settings of the run.
+      params: params of the model_fn.
       step: the training step.
       tables: variables of TPU embeddings, which are not in the graph of the step.
     """
@@ -72,6 +73,7 @@ def warm_start(settings: RunSettings, step: TrainStep, tables=()) -> None:
                 train.warm_start_include,
                 [*step.model_variables, *tables],
                 settings.model.warm_start_scope,
+                settings.model.dataset_variables(params),
             )
 
 

@@ -327,6 +327,8 @@ class Model:
       check_training_data: `(params, pipeline, split) -> None`. Raises `ModelError` if the examples
         of the training split cannot train the model, before any graph is built. Each training
         calls it, so read few of `pipeline.host_examples`.
+      dataset_variables: `(params) -> [regular expression]`, the variables that start with values of
+        the data set, such as the means of its targets; a warm start does not restore them.
       layer_variables: `(params) -> [regular expression]`, the variables of each layer, from the
         input up, for layer-wise learning rate decay (`layer_decay`). Variables that match none,
         such as those of the head, have the full learning rate.
@@ -381,6 +383,7 @@ class Model:
     warm_start_scope: str = ""
     check_warm_start: Callable[[str, str, Params, Any], None] = lambda *_: None
     check_training_data: Callable[[Params, Any, str], None] = lambda *_: None
+    dataset_variables: Callable[[Params], Sequence[str]] = lambda _: ()
     layer_variables: Callable[[Params], Sequence[str]] = lambda _: ()
     embedding_tables: Callable[[Params], Sequence[Any]] = lambda _: ()
     check_params: Callable[[Params], None] = lambda _: None

@@ -31,11 +31,19 @@ def multilabel(data_dir):
     return _pipeline(LABELS, num_classes=3, target="multilabel")
 
 
-def regression(data_dir):
-    mean, scale = (tuple(map(float, f(NUMBERS[:SIZE], axis=0))) for f in (np.mean, np.std))
+def _scaled_numbers(numbers):
+    mean, scale = (tuple(map(float, f(numbers[:SIZE], axis=0))) for f in (np.mean, np.std))
     return _pipeline(
-        NUMBERS, num_classes=2, target="regression", target_mean=mean, target_scale=scale
+        numbers, num_classes=2, target="regression", target_mean=mean, target_scale=scale
     )
+
+
+def regression(data_dir):
+    return _scaled_numbers(NUMBERS)
+
+
+def in_thousands(data_dir):
+    return _scaled_numbers(NUMBERS / 1000)
 
 
 def unscaled_numbers(data_dir):
@@ -108,6 +116,16 @@ def test_a_checkpoint_predicts_the_same_numbers_with_another_data_set(trained, t
     expected = predict("regression", trained["regression"], tmp_path)["numbers"]
     found = predict("unscaled_numbers", trained["regression"], tmp_path)["numbers"]
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.slow(cost=0.1)
+def test_a_warm_start_has_mean_and_scale_of_the_new_data_set(trained, tmp_path, variables):
+    start = f"--warm_start_from={trained['regression']}"
+    _runner(run_cpu, *flags("in_thousands"))(tmp_path, "--mode=train", "--train_steps=1", start)
+    found = variables(tmp_path)
+    numbers = NUMBERS[:SIZE] / 1000
+    np.testing.assert_allclose(found["target/mean"], numbers.mean(axis=0), rtol=1e-6)
+    np.testing.assert_allclose(found["target/scale"], numbers.std(axis=0), rtol=1e-6)
 
 
 @pytest.mark.slow(cost=0.1)

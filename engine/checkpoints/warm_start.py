@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -34,6 +35,7 @@ def init_from_checkpoint(
     include: str,
     variables: list[tf.Variable],
     scope: str = "",
+    dataset_variables: Sequence[str] = (),
 ) -> None:
     """Makes the initializers of `variables` restore their values from `checkpoint`.
 
@@ -49,6 +51,8 @@ def init_from_checkpoint(
       variables: of the model, without those of the optimizer: momentum is not restored.
       scope: regular expression of the whole names of variables that must all be restored, see
         `Model.warm_start_scope`; `include` narrows it.
+      dataset_variables: regular expressions of the whole names of variables that keep the values of
+        the data set, see `Model.dataset_variables`.
 
     Raises:
       UsageError: no variable can be restored, or the variables in `scope` are not those of the
@@ -57,13 +61,15 @@ def init_from_checkpoint(
     stored = dict(tf.train.list_variables(checkpoint))
     if scope:
         _check_scope(checkpoint, stored, include, scope, variables)
-    sources, skipped, missing = [], [], []
+    sources, kept, skipped, missing = [], [], [], []
     for variable in _join_partitions(variables):
         first = variable[0] if isinstance(variable, list) else variable
         name, shape = ema.saved_name(first), ema.saved_shape(first)
         if name == tf.compat.v1.GraphKeys.GLOBAL_STEP or not re.fullmatch(include, name):
             continue
-        if name not in stored:
+        if any(re.fullmatch(pattern, name) for pattern in dataset_variables):
+            kept.append(name)
+        elif name not in stored:
             missing.append(name)
         elif stored[name] == shape:
             sources.append((name, variable))
@@ -91,7 +97,11 @@ def init_from_checkpoint(
         return
     which = f", {num_averages} of them from their moving average (EMA)" if num_averages else ""
     print(f"warm start: restored {len(sources)} variables from {checkpoint}{which}")
-    for reason, names in (("shape differs", skipped), ("missing from it", missing)):
+    for reason, names in (
+        ("values of the data set", kept),
+        ("shape differs", skipped),
+        ("missing from it", missing),
+    ):
         if names:
             print(f"warm start: initialized {len(names)}, {reason}: {verify.shorten(names)}")
     _print_skipped(stored, {ema.saved_name(variable) for variable in variables})

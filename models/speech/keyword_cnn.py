@@ -95,6 +95,7 @@ MODEL = Model(
     host_metrics=targets.host_metrics,
     reports=targets.reports,
     check_params=check_params,
+    dataset_variables=targets.dataset_variables,
     unused_params=targets.unused_params,
     features=("waveform", "num_samples"),
     labels=("label",),

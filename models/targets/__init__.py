@@ -103,6 +103,11 @@ def inference(network):
     return infer
 
 
+def dataset_variables(params):
+    """Returns the variables that start with values of the data set; see `Model`."""
+    return regression.dataset_variables(params) if find(params) is regression else []
+
+
 def losses(features, labels, outputs, params):
     """Returns the loss of the target."""
     return find(params).losses(features, labels, outputs, params)

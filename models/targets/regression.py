@@ -23,7 +23,8 @@ def outputs(outputs, params):
     """Returns the outputs of inference with `numbers` and `scale`.
 
     Mean and scale are variables, so that a checkpoint predicts the same numbers with another data
-    set. A new training starts with those of its data set, or without scaling.
+    set. A new training starts with those of its data set; without them, with those of its warm
+    start, or without scaling.
     """
     count = params["num_classes"]
 
@@ -39,6 +40,12 @@ def outputs(outputs, params):
     scale = tf.broadcast_to(scale, tf.shape(logits))
     scale = tf.ensure_shape(scale, logits.shape)
     return {**outputs, "numbers": logits * scale + mean, "scale": scale}
+
+
+def dataset_variables(params):
+    """Returns the names of mean and scale, if the data set has them; see `Model`."""
+    has_scaling = params["target_mean"] or params["target_scale"]
+    return ["target/mean", "target/scale"] if has_scaling else []
 
 
 def losses(features, labels, outputs, params):

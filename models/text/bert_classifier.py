@@ -85,6 +85,7 @@ MODEL = bert_model.model(
     host_metrics=host_metrics,
     reports=targets.reports,
     check_params=check_params,
+    dataset_variables=targets.dataset_variables,
     unused_params=targets.unused_params,
     dataset_properties=("num_classes", *targets.PROPERTIES),
     optional_properties=targets.PROPERTIES,

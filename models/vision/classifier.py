@@ -127,6 +127,7 @@ def model(
         host_metrics=targets.host_metrics,
         reports=reports,
         check_params=check_params,
+        dataset_variables=targets.dataset_variables,
         unused_params=lambda params: {**targets.unused_params(params), **unused_params(params)},
         features=("image",),
         labels=("label",),

@@ -79,6 +79,15 @@ def test_include_matches_whole_names(tmp_path):
         warm_start.init_from_checkpoint(save(tmp_path, encoder=5.0), "enc", [encoder])
 
 
+def test_variables_of_the_data_set_keep_its_values(tmp_path, session, capsys):
+    checkpoint = save(tmp_path, a=5.0, mean=6.0)
+    a, mean = (tf.compat.v1.get_variable(name, initializer=3.0) for name in ("a", "mean"))
+    warm_start.init_from_checkpoint(checkpoint, ".*", [a, mean], dataset_variables=["mean"])
+    session.run(tf.compat.v1.global_variables_initializer())
+    assert session.run([a, mean]) == [5.0, 3.0]
+    assert "initialized 1, values of the data set: mean" in capsys.readouterr().out
+
+
 def test_ema_starts_at_the_restored_value(tmp_path, session, minimize):
     a = tf.compat.v1.get_variable("a", initializer=0.0)
     minimize(a * a, {**PARAMS, "ema_decay": 0.5}, 0.1)

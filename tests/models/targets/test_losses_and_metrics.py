@@ -1,5 +1,7 @@
 """Losses, streaming metrics and predictions of several labels and of numbers, judged by Keras."""
 
+import re
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -96,6 +98,30 @@ def test_numbers_have_the_mean_and_the_scale_of_the_training_data(session):
     numbers = session.run(targets.predictions({}, outputs, OF_NUMBERS)["numbers"])
     numerics.assert_close(numbers, LOGITS[:, :2] * [50, 0.5] + [100, -7], terms=2)
     assert not tf.compat.v1.trainable_variables()
+
+
+def names_of_dataset_variables(**params):
+    outputs = {"logits": tf.constant(LOGITS)}
+    targets.inference(lambda *_: outputs)({}, params, True)
+    patterns = targets.dataset_variables(params)
+    names = [variable.op.name for variable in tf.compat.v1.global_variables()]
+    return [name for name in names if any(re.fullmatch(pattern, name) for pattern in patterns)]
+
+
+@pytest.mark.parametrize(
+    ("scaling", "expected"),
+    [
+        ({"target_mean": (9.0,) * 4, "target_scale": (7.0,) * 4}, ["target/mean", "target/scale"]),
+        ({}, []),
+    ],
+)
+def test_mean_and_scale_are_those_of_the_data_set_if_it_has_them(scaling, expected):
+    params = {**PARAMS, "target": "regression", **scaling}
+    assert names_of_dataset_variables(**params) == expected
+
+
+def test_other_targets_have_no_variables_of_the_data_set():
+    assert names_of_dataset_variables(**PARAMS) == []
 
 
 @pytest.mark.parametrize("loss", ["squared_error", "huber"])

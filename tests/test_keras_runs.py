@@ -10,8 +10,10 @@ import tensorflow as tf
 import run_cpu
 import run_tpu
 from common.errors import UsageError
+from engine.cli import hparams
 from engine.train import forward
 from input_fns.convert import source, writer
+from models import registry
 from models.layers import traced
 from models.vision import keras_network
 from tests import numerics
@@ -273,6 +275,21 @@ def test_to_keras_writes_the_moving_average(flags, tmp_path, variables):
         weights = tf.keras.models.load_model(f"{tmp_path}/whole.h5", compile=False).get_weights()
     expected = variables(tmp_path / "run")["conv2d/kernel/ExponentialMovingAverage"]
     np.testing.assert_array_equal(weights[0], expected)
+
+
+def with_dropout(input_shape, dropout=0.5):
+    images = tf.keras.Input(input_shape)
+    return tf.keras.Model(images, tf.keras.layers.Dropout(dropout)(images))
+
+
+def test_a_network_with_an_argument_dropout_has_no_other_in_keras():
+    name = f"{__name__}:with_dropout"
+    params = hparams.resolve(registry.find(f"keras:{name}"), [], None)
+    built = keras_network.build(name, (7, 5, 3), params)
+    with traced.tensorflow_2():
+        whole = tool._with_head(built, (7, 5, 3), params)
+    rates = [layer.rate for layer in whole.submodules if isinstance(layer, tf.keras.layers.Dropout)]
+    assert rates == [0.5]
 
 
 @pytest.mark.parametrize(

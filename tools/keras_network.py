@@ -159,7 +159,8 @@ def _with_head(built, shape, params, *scaling):
         layers = tf.keras.layers
         if x.shape.rank == 4:
             x = layers.GlobalAveragePooling2D()(x)
-        x = layers.Dropout(params["dropout"])(x)
+        if not built.has_dropout:
+            x = layers.Dropout(params["dropout"])(x)
         x = layers.Dense(params["num_classes"], name="logits")(x)
     if scaling:
         scale, offset = (values.tolist() for values in scaling)

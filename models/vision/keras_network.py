@@ -43,25 +43,29 @@ def find(path):
     """Returns the Model of `--model=keras:<path>`.
 
     Raises:
-      ModelError: an unknown application, or a function that is missing or has an argument without
-        a default other than `input_shape` and `num_classes`.
+      ModelError: an unknown application, or a function that is missing, has an argument without a
+        default other than `input_shape` and `num_classes`, or one named as another hyperparameter.
     """
     network = _network(path)
 
     def default_params():
-        params = classifier.default_params()
-        for name in ("pixel_mean", "pixel_scale"):
-            del params[name]
-        return {**params, "dropout": 0.0, **network.hyperparameters}
+        return {**_default_params(), **network.hyperparameters}
+
+    def check_params(params):
+        targets.check_params(params)
+        tta.check_params(params)
+        if not network.has_dropout:
+            check_fractions(params, "dropout")
 
     def unused_params(params):
         del params
-        return {"dropout": "num_classes"} if network.makes_logits else {}
+        is_unused = network.makes_logits and not network.has_dropout
+        return {"dropout": "num_classes"} if is_unused else {}
 
     def inference(features, params, training):
         return _inference(network, features, params, training)
 
-    return model(f"keras:{path}", default_params, inference, _check_params, unused_params)
+    return model(f"keras:{path}", default_params, inference, check_params, unused_params)
 
 
 def model(name, default_params, inference, check_params, unused_params=lambda params: {}):
@@ -70,11 +74,12 @@ def model(name, default_params, inference, check_params, unused_params=lambda pa
     return dataclasses.replace(made, losses=_losses)
 
 
-def _check_params(params):
-    """Raises `ModelError` for a hyperparameter of loss or last layer out of range."""
-    targets.check_params(params)
-    tta.check_params(params)
-    check_fractions(params, "dropout")
+def _default_params():
+    """Returns the hyperparameters of loss, predictions and last layer."""
+    params = classifier.default_params()
+    for name in ("pixel_mean", "pixel_scale"):
+        del params[name]
+    return {**params, "dropout": 0.0}
 
 
 def first_line(error):
@@ -113,6 +118,11 @@ class _Network:
         """Whether the outputs are logits of the classes."""
         return "num_classes" in self.takes
 
+    @property
+    def has_dropout(self):
+        """Whether `dropout` is its argument, so that none precedes the last layer."""
+        return "dropout" in self.hyperparameters
+
 
 @functools.cache
 def _network(path):
@@ -146,9 +156,15 @@ def _function(path):
         module, _, name = path.partition(":")
         raise ModelError(f"--model=keras:{path}: {module} has no function '{name}'")
     takes, hyperparameters = set(), {}
+    taken = _default_params().keys() - {"num_classes", "dropout"}
     for name, parameter in inspect.signature(make).parameters.items():
         if name in ("input_shape", "num_classes"):
             takes.add(name)
+        elif name in taken:
+            raise ModelError(
+                f"--model=keras:{path}: its argument '{name}' is a hyperparameter of every "
+                "classifier. Rename it"
+            )
         elif isinstance(parameter.default, (bool, int, float, str)):
             hyperparameters[name] = parameter.default
         elif parameter.default is parameter.empty and parameter.kind not in (
@@ -190,7 +206,8 @@ def _inference(network, features, params, training):
 
     with _prepared(built, params["trainable"]):
         results = traced.call(call, built.sources, images, training)
-    return logits_and_losses(results, params, training, network.makes_logits)
+    head = {**params, "dropout": 0.0} if network.has_dropout else params
+    return logits_and_losses(results, head, training, network.makes_logits)
 
 
 def logits_and_losses(results, params, training, makes_logits=False):
@@ -242,6 +259,7 @@ class Built:
       layers: its layers, also those of layers.
       preprocess: float32 images `[batch, height, width, channels]`, 0 to 255, to its inputs.
       makes_logits: whether its outputs are logits of the classes.
+      has_dropout: whether `dropout` is an argument of its function.
     """
 
     model: tf.keras.Model
@@ -249,6 +267,7 @@ class Built:
     layers: tuple
     preprocess: Callable
     makes_logits: bool
+    has_dropout: bool
 
     def finalize(self):
         """Lets normalization layers compute with the present values of their variables."""
@@ -311,7 +330,14 @@ def _cached(network, image_shape, arguments, precision, seed):
             sources[name] = traced.Source(variable, start, key in trainable)
         _check_not_loaded(network.path, sources)
     layers = [layer for layer in model.submodules if isinstance(layer, tf.keras.layers.Layer)]
-    return Built(model, sources, tuple(layers), network.preprocess, network.makes_logits)
+    return Built(
+        model,
+        sources,
+        tuple(layers),
+        network.preprocess,
+        network.makes_logits,
+        network.has_dropout,
+    )
 
 
 @contextlib.contextmanager

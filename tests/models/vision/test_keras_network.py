@@ -20,6 +20,21 @@ def features_only(input_shape, filters=5, activation="relu"):
     return tf.keras.Model(images, LAYERS.BatchNormalization(momentum=0.5)(x))
 
 
+def with_dropout(input_shape, dropout=0.5):
+    images = tf.keras.Input(input_shape)
+    return tf.keras.Model(images, LAYERS.Dropout(dropout)(LAYERS.Flatten()(images)))
+
+
+def logits_with_dropout(num_classes, dropout=0.5):
+    return tf.keras.Sequential(
+        [LAYERS.Flatten(), LAYERS.Dropout(dropout), LAYERS.Dense(num_classes)]
+    )
+
+
+def with_loss(input_shape, loss="l2"):
+    return features_only(input_shape)
+
+
 def classifier(num_classes):
     """A Sequential model without an input shape, whose last layer makes the logits."""
     return tf.keras.Sequential(
@@ -135,6 +150,14 @@ def test_arguments_are_hyperparameters():
     assert kernel.shape.as_list() == [3, 3, 3, 7]
 
 
+@pytest.mark.parametrize("network", ["with_dropout", "logits_with_dropout"])
+def test_an_argument_dropout_is_that_of_the_network_only(network, graph):
+    infer(HERE + network, training=True, dropout=0.25)
+    layers = [node.name for f in graph.as_graph_def().library.function for node in f.node_def]
+    assert any("dropout" in name for name in layers)
+    assert not any("dropout" in op.name for op in graph.get_operations())  # of the last layer
+
+
 def test_a_function_with_num_classes_makes_the_logits(session):
     outputs, model, params = infer(HERE + "classifier", training=True)
     assert names() == ["dense/kernel", "dense/bias"]
@@ -205,6 +228,7 @@ def test_bfloat16_layers_have_float32_variables(graph):
         ("keras:tests.missing:FUNCTION", "no module 'tests.missing'"),
         (f"{HERE}missing", "has no function 'missing'"),
         (f"{HERE}needs_width", "its argument 'width' has no default"),
+        (f"{HERE}with_loss", "its argument 'loss' is a hyperparameter of every classifier. Rename"),
         (f"{HERE}no_model", "must return a tf.keras.Model, not int"),
         (f"{HERE}two_outputs", "must have one output"),
         (f"{HERE}probabilities", "returns probabilities"),

@@ -24,6 +24,7 @@ import numpy as np
 import tensorflow as tf
 
 from common.messages import did_you_mean
+from common.names import counted
 from models import targets
 from models.layers import traced
 from models.model import Loss, ModelError, check_fractions
@@ -141,10 +142,22 @@ def _application(path):
         for name, parameter in inspect.signature(make).parameters.items()
         if name not in _NOT_HYPERPARAMETERS and parameter.kind is not parameter.VAR_KEYWORD
     }
+    preprocess_input = sys.modules[make.__module__].preprocess_input
+
+    def preprocess(images):
+        try:
+            return preprocess_input(images)
+        except ValueError as error:  # of another number of channels than its means
+            channels = counted(images.shape[-1], "channel")
+            raise ModelError(
+                f"--model=keras:{path}: its preprocess_input needs RGB images, and the data set "
+                f"has {channels}. Prepare it with --channels=3, or use another network"
+            ) from error
+
     return _Network(
         path,
         functools.partial(make, include_top=False, weights=None),
-        sys.modules[make.__module__].preprocess_input,
+        preprocess,
         hyperparameters,
         frozenset(["input_shape"]),
     )

@@ -8,6 +8,7 @@ from engine.cli import hparams
 from engine.train import forward
 from models import registry
 from models.model import ModelError
+from models.vision import keras_network
 
 LAYERS = tf.keras.layers
 HERE = f"keras:{__name__}:"
@@ -219,6 +220,18 @@ def test_bfloat16_layers_have_float32_variables(graph):
     assert all(v.dtype.base_dtype == tf.float32 for v in tf.compat.v1.global_variables())
     (pooled,) = (op for op in graph.get_operations() if op.type == "Mean")
     assert pooled.inputs[0].op.inputs[0].dtype == tf.bfloat16
+
+
+def test_preprocessing_for_rgb_images_needs_them(monkeypatch):
+    def network(input_shape, include_top, weights):
+        return features_only(input_shape)
+
+    network.__module__ = tf.keras.applications.ResNet50.__module__
+    monkeypatch.setattr(tf.keras.applications, "ResNet50", network)
+    monkeypatch.setattr(keras_network, "_network", keras_network._network.__wrapped__)
+    message = "its preprocess_input needs RGB images, and the data set has 1 channel. Prepare"
+    with pytest.raises(ModelError, match=message):
+        infer("keras:tf.keras.applications.ResNet50", images=np.ones([2, 9, 8, 1], np.uint8))
 
 
 @pytest.mark.parametrize(

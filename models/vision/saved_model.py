@@ -70,6 +70,12 @@ def inference(features, params, training):
     def call(images):
         arguments = {"training": training and is_tuned} if backbone.takes_training else {}
         outputs = backbone.function(images, **arguments)
+        if not isinstance(outputs, tf.Tensor) or outputs.shape.rank not in (2, 4):
+            raise ModelError(
+                f"path={params['path']} must return one output [batch, features] or [batch, "
+                f"height, width, features], not {outputs}. Use another SavedModel, or save one "
+                "with this output"
+            )
         losses = [loss() for loss in backbone.losses] if is_tuned else []
         return {"outputs": outputs, "losses": losses}
 

@@ -155,6 +155,23 @@ def test_signatures_only_is_one_error(tmp_path, make_images):
 
 
 @pytest.mark.slow(cost=0.1)
+@pytest.mark.parametrize("outputs", ["a dict", "tokens"])
+def test_other_outputs_than_features_are_one_error(outputs, tmp_path, make_images):
+    module = tf.__internal__.tracking.AutoTrackable()
+    with traced.tensorflow_2():
+        module.scale = tf.Variable(2.0)
+
+        def call(images):
+            x = images * module.scale
+            return {"features": x} if outputs == "a dict" else tf.reshape(x, [-1, 24, 9])
+
+        module.__call__ = tf.function(call, [tf.TensorSpec([None, *SHAPE])])
+        tf.saved_model.save(module, str(tmp_path))
+    with pytest.raises(ModelError, match="must return one output"):
+        infer(str(tmp_path), make_images())
+
+
+@pytest.mark.slow(cost=0.1)
 def test_images_of_another_shape_are_one_error(saved):
     with pytest.raises(ModelError, match="cannot be called with images"):
         infer(saved[0], np.zeros([2, 5, 5, 3], np.uint8))

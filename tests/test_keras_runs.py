@@ -1,7 +1,9 @@
 """Networks of Keras and SavedModels through both wrappers: training, export, back to Keras."""
 
 import glob
+import json
 import os
+import re
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import tensorflow as tf
 import run_cpu
 import run_tpu
 from common.errors import UsageError
+from engine.checkpoints import writer as checkpoint_writer
 from engine.cli import hparams
 from engine.train import forward
 from input_fns.convert import source, writer
@@ -290,6 +293,30 @@ def test_a_network_with_an_argument_dropout_has_no_other_in_keras():
         whole = tool._with_head(built, (7, 5, 3), params)
     rates = [layer.rate for layer in whole.submodules if isinstance(layer, tf.keras.layers.Dropout)]
     assert rates == [0.5]
+
+
+@pytest.mark.parametrize(
+    ("size", "flags", "expected"),
+    [
+        ("", [], (9, 8, 1)),
+        ("", ["--image_size=9x8"], (9, 8, 1)),
+        ("7x5", [], (7, 5, 1)),
+        ("7x5x3", [], (7, 5, 3)),
+    ],
+)
+def test_to_keras_has_the_images_of_the_run(size, flags, expected, tmp_path, monkeypatch):
+    """Only the shape that the network is built for; others compare its outputs."""
+    (tmp_path / "flags.cfg").write_text("\n".join([f"--model={NAME}", *flags]))
+    record = {"data_set": "d", "classes": [], "features": {"image": ["uint8", 9, 8, 1]}}
+    (tmp_path / "trained_on.json").write_text(json.dumps({**record, "assets": []}))
+    checkpoint_writer.write(f"{tmp_path}/model.ckpt-3", {"global_step": np.int64(3)})
+
+    def build(network, shape, params):
+        raise UsageError(f"built for {shape}")
+
+    monkeypatch.setattr(keras_network, "build", build)
+    with pytest.raises(UsageError, match=re.escape(f"built for {expected}")):
+        tool.to_keras(str(tmp_path), f"{tmp_path}/whole.keras", size)
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ python -m tools.keras_network to_keras SOURCE FILE [SIZE]
 
 NETWORK is the value of --model after `keras:`. FILE is a model or weights of Keras 2: .keras, .h5
 or .weights.h5. SOURCE is a model_dir, or a checkpoint of one. SIZE is the size of images, such as
-224, 224x192 or 28x28x1: by default 224, and of a run that of its data set. NAME=VALUE,... are
-hyperparameters, as of --params.
+224, 224x192 or 28x28x1: by default 224 with 3 channels, and of a run that of its images.
+NAME=VALUE,... are hyperparameters, as of --params.
 
 `to_checkpoint` writes what --warm_start_from reads, without a last dense layer: of applications
 those of Keras, such as efficientnetb0_notop.h5. `to_keras` writes the network, what a run does to
@@ -30,7 +30,7 @@ import tensorflow as tf
 
 from common import files
 from common.errors import UsageError
-from engine.checkpoints import ema, find, writer
+from engine.checkpoints import ema, find, trained_on, writer
 from engine.cli import hparams, runtime
 from input_fns import dataset_info
 from models import registry
@@ -39,7 +39,7 @@ from models.vision import keras_network
 from tools import checkpoint_folders
 
 _ENDINGS = (".keras", ".h5")  # .weights.h5 too
-_SIZE = 224
+_SIZE, _CHANNELS = 224, 3
 _SCALING = ("target/scale", "target/mean")  # variables of a regression
 # Standard deviations of the pixels of ImageNet, which the released weights of EfficientNet hold as
 # variances. `weights="imagenet"` corrects that by another scaling in the network.
@@ -120,7 +120,7 @@ def to_keras(source: str, file: str, size: str = "") -> None:
         key == "num_classes" for _, (key, _) in hparams.pairs(v for n, v in flags if n == "params")
     ):
         params["num_classes"] = len(dataset_info.read(given["data_dir"]).all_class_names)
-    shape = _shape(size) if size else _shape_of_run(given)
+    shape = _shape_of_run(run, size or given.get("image_size"))
     with traced.tensorflow_2():
         built = keras_network.build(network, shape, params)
         scaling = [reader.get_tensor(name) for name in _SCALING if name in stored]
@@ -168,23 +168,24 @@ def _with_head(built, shape, params, *scaling):
     return tf.keras.Model(images, x)
 
 
-def _shape_of_run(flags):
-    """Returns the shape of the images of a run, from its flags or its data set."""
-    if flags.get("image_size"):
-        return _shape(flags["image_size"])
-    image = dataset_info.read(flags.get("data_dir", "")).features.get("image")
-    if image is None or not image.shape or None in image.shape:
-        raise UsageError("the images of the data set have several sizes. Give SIZE, such as 224")
-    return tuple(image.shape)
+def _shape_of_run(run, size):
+    """Returns the shape of the images of a run, of another size if `size` is not empty."""
+    record = trained_on.read(run)
+    trained = tuple(record["features"]["image"][1:]) if record else None
+    if size:
+        return _shape(size, trained[-1] if trained else _CHANNELS)
+    if trained is None:
+        raise UsageError(f"{run} has no {trained_on.FILE_NAME}. Give SIZE, such as 224 or 28x28x1")
+    return trained
 
 
-def _shape(size):
+def _shape(size, default_channels=_CHANNELS):
     """Returns (height, width, channels) of SIZE."""
     numbers = str(size).split("x")
     if len(numbers) > 3 or not all(number.isdecimal() and int(number) for number in numbers):
         raise UsageError(f"'{size}' must be a size of images such as 224, 224x192 or 28x28x1")
     height, width, channels = [*map(int, numbers), *(None,) * 2][:3]
-    return height, width or height, channels or 3
+    return height, width or height, channels or default_channels
 
 
 def _check_ending(file):

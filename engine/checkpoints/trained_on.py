@@ -57,6 +57,34 @@ class TrainedOnHook(tf.estimator.SessionRunHook):
                 file.write(json.dumps(record, indent=1) + "\n")
 
 
+def read(folder: str) -> dict[str, Any] | None:
+    """Returns the contents of trained_on.json in `folder`; None if it is missing.
+
+    Raises:
+      UsageError: it is invalid.
+    """
+    path = os.path.join(folder, FILE_NAME)
+    if not folders.exists(path):
+        return None
+    invalid = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+    try:
+        record = json.loads(files.read_text(path))
+        is_valid = (
+            isinstance(record["data_set"], str)
+            and all(isinstance(name, str) for name in record["classes"])
+            and all(len(feature) >= 1 for feature in record["features"].values())
+            and all(isinstance(checksum, str) for checksum in record["assets"])
+        )
+    except (*folders.errors(path), *invalid):
+        is_valid = False
+    if not is_valid:
+        raise UsageError(
+            f"{path} cannot be read. If this is the data set that the model was trained on, remove "
+            "the file: the next training writes it again"
+        )
+    return record
+
+
 def check(checkpoint: str, model_dir: str, pipeline: Pipeline) -> None:
     """Compares the data of this run with the data that `checkpoint` was trained on.
 
@@ -71,7 +99,7 @@ def check(checkpoint: str, model_dir: str, pipeline: Pipeline) -> None:
     """
     folder = os.path.dirname(checkpoint)
     for candidate in (folder, os.path.dirname(folder)):
-        record = _read(candidate)
+        record = read(candidate)
         if record is not None:
             break
     else:
@@ -156,30 +184,6 @@ _DIFFERENCES = {
 
 def _list(names):
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if names[5:] else "") or "none"
-
-
-def _read(folder):
-    """Returns the contents of trained_on.json in `folder`; None if it is missing."""
-    path = os.path.join(folder, FILE_NAME)
-    if not folders.exists(path):
-        return None
-    invalid = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
-    try:
-        record = json.loads(files.read_text(path))
-        is_valid = (
-            isinstance(record["data_set"], str)
-            and all(isinstance(name, str) for name in record["classes"])
-            and all(len(feature) >= 1 for feature in record["features"].values())
-            and all(isinstance(checksum, str) for checksum in record["assets"])
-        )
-    except (*folders.errors(path), *invalid):
-        is_valid = False
-    if not is_valid:
-        raise UsageError(
-            f"{path} cannot be read. If this is the data set that the model was trained on, remove "
-            "the file: the next training writes it again"
-        )
-    return record
 
 
 def _sha256(path):

@@ -45,6 +45,13 @@ class ImagePipeline(BaseImagePipeline):
         is_changed = is_resized or self.augmentation != Augmentation()
         if is_changed and self.stored_image.dtype != "uint8":
             raise DataError(f"--augment and --image_size need uint8, not {self.stored_image.dtype}")
+        channels = self.stored_image.shape[-1]
+        for operation in self.augmentation.operations:
+            if operation.name in ("jitter", "randaugment") and channels not in (1, 3):
+                raise DataError(
+                    f"--augment: {operation.name} needs grey or RGB images, but those of "
+                    f"{self.data.name} have {channels} channels. Remove it"
+                )
 
     # Stages: see RecordPipeline.
 

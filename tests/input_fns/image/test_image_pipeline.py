@@ -251,6 +251,19 @@ def test_pixels_that_are_no_bytes_are_not_augmented(tmp_path):
         ImagePipeline(floats, augmentation=augment.parse("flip"))
 
 
+def images_of(channels, folder):
+    arrays = source.RawArrays(np.zeros([4, 3, 5, channels], np.uint8), np.arange(4) % 2)
+    return writer.write(source.RawDataset("pixels", ("a", "b"), {"train": arrays}), str(folder))
+
+
+@pytest.mark.parametrize("words", ["flip jitter:0.2", "randaugment:2:9"])
+@pytest.mark.parametrize("channels", [2, 4])
+def test_operations_on_colors_need_grey_or_rgb_images(words, channels, tmp_path):
+    message = f"needs grey or RGB images, but those of pixels have {channels} channels. Remove it"
+    with pytest.raises(DataError, match=message):
+        ImagePipeline(images_of(channels, tmp_path), augmentation=augment.parse(words))
+
+
 def test_text_is_no_image(tmp_path):
     feature = dataset_info.Feature("text", "string", ())
     text = dataset_info.DatasetInfo("pairs", "d", {"source": feature, "target": feature}, (), {})

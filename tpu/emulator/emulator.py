@@ -21,6 +21,7 @@ TPUEstimator.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -28,8 +29,10 @@ from typing import Protocol
 from unittest import mock
 
 import tensorflow as tf
+from tensorflow.python.compiler.xla import xla
 from tensorflow.python.framework import graph_io
 from tensorflow.python.tpu import tpu as tpu_lib
+from tensorflow_estimator.python.estimator.tpu import tpu_estimator
 
 from tpu import software
 from tpu.connect import topology
@@ -57,7 +60,7 @@ class Cores(Protocol):
         Those of infeed, outfeed, loops and TPU embeddings, which TPU cores share with their hosts.
         """
 
-    def run(self, build: Callable[[], list], num_cores: int) -> list[tf.Tensor]:
+    def run(self, build: Callable[[], list], num_cores: int) -> list[list[tf.Tensor]]:
         """Adds what runs the program of a core on all cores to the default graph.
 
         Args:
@@ -66,7 +69,7 @@ class Cores(Protocol):
           num_cores: number of cores.
 
         Returns:
-          The results of core 0, available once all cores are done.
+          The results of each core, or of core 0 only, available once all cores are done.
 
         Raises:
           NotImplementedError: these cores cannot run an operation.
@@ -132,19 +135,75 @@ def _replacements(tpu_slice, cores):
         *errors.replacements(),
         # For graph.pbtxt: a graph of many cores is large, and str() is ten times as fast.
         (graph_io, "text_format", SimpleNamespace(MessageToString=lambda graph, **_: str(graph))),
-        (tpu_lib, "split_compile_and_shard", _run_on(cores, tpu_lib.split_compile_and_shard)),
+        # All of tf.tpu.replicate, rewrite, shard, batch_parallel and TPUEstimator call it.
+        (
+            tpu_lib,
+            "split_compile_and_replicate",
+            _run_on(cores, tpu_lib.split_compile_and_replicate),
+        ),
     ]
 
 
-def _run_on(cores, real_split_compile_and_shard):
-    def split_compile_and_shard(computation, inputs=None, num_shards=1, **kwargs):
+def is_of_estimator(computation: Callable) -> bool:
+    """Returns True for the replicated loops of TPUEstimator, False for those of a program."""
+    return getattr(computation, "__module__", None) == tpu_estimator.__name__
+
+
+def _run_on(cores, real_split_compile_and_replicate):
+    def split_compile_and_replicate(computation, inputs=None, *args, **kwargs):
+        num_cores = 1 if inputs is None else len(inputs)
+        outputs, has_tensors = [], True
+
+        def compute(*values):
+            nonlocal has_tensors
+            tensors, has_tensors = _wait_for_operations(computation(*values))
+            return tensors
+
         def build():
             graph = tf.compat.v1.get_default_graph()
             before = {op.name for op in graph.get_operations()}
-            real_split_compile_and_shard(computation, inputs, num_shards, **kwargs)
+            outputs.extend(real_split_compile_and_replicate(compute, inputs, *args, **kwargs)[1])
             return [op for op in graph.get_operations() if op.name not in before]
 
-        results = cores.run(build, num_shards)
-        return tf.constant(b"", name="nothing_to_compile"), results
+        results = cores.run(build, num_cores)
+        if len(results) < num_cores and not is_of_estimator(computation):
+            raise NotImplementedError(
+                "PJRT devices return the results of core 0 only. Use TPUEstimator instead of "
+                "tf.tpu.replicate, shard and batch_parallel, or run the program with emulate"
+            )
+        pack = functools.partial(_pack, structure=outputs[0])
+        results = [pack(values) if has_tensors else tf.group(*values) for values in results]
+        return [tf.constant(b"", name="nothing_to_compile"), results]
 
-    return split_compile_and_shard
+    return split_compile_and_replicate
+
+
+def _wait_for_operations(outputs):
+    """Returns the outputs of a computation without its operations, and whether it has tensors.
+
+    Cores run only what tensors depend on, so the tensors wait for the operations. Without tensors,
+    a constant does.
+    """
+    flat = [] if outputs is None else tf.nest.flatten(outputs)
+    operations = [output for output in flat if isinstance(output, tf.Operation)]
+    tensors = flat[: len(flat) - len(operations)]
+    is_invalid = not xla.is_flat(outputs) or any(isinstance(t, tf.Operation) for t in tensors)
+    if tensors and (not operations or is_invalid):  # TensorFlow refuses an invalid structure
+        return outputs, True
+    with tf.control_dependencies(operations):
+        if not tensors:
+            return tf.constant(0), False
+        return [None if tensor is None else tf.identity(tensor) for tensor in tensors], True
+
+
+def _pack(values, structure):
+    """Returns the results of a core in the structure that the outputs of a computation have."""
+    values = iter(values)
+    flat = tf.nest.flatten(structure, expand_composites=True)
+    flat = [output if output is None else _like(output, next(values)) for output in flat]
+    return tf.nest.pack_sequence_as(structure, flat, expand_composites=True)
+
+
+def _like(output, value):
+    value.set_shape(output.shape)  # unknown after a sum over the cores
+    return value

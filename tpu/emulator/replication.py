@@ -93,7 +93,7 @@ def run(build, num_cores):
         started = _after([*values.values(), *program.external_controls], tf.constant(0))
         results = [template.copy(core, values, started) for core in range(num_cores)]
         done = [tensor for result in results for tensor in result]
-        return [_after(done, tensor) for tensor in results[0]]
+        return [[_after(done, tensor) for tensor in result] for result in results]
 
 
 def _warn_of_kernels(program):

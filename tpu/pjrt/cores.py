@@ -65,7 +65,7 @@ class PJRTCores:
         device_step = DeviceStep(graph, operations, steps[0])
         on_host = graph.device(_DEVICE)
         with graph.control_dependencies(None), graph.name_scope("pjrt"), on_host:
-            return _HostLoop(graph, program, steps[0], device_step, self).add()
+            return [_HostLoop(graph, program, steps[0], device_step, self).add()]
 
 
 def _validate_training_graph(ctx, validate=tpu_estimator._validate_tpu_training_graph):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import collections
 import contextlib
 import traceback
+from unittest import mock
 
 import tensorflow as tf
+from tensorflow.python.tpu import tpu as tpu_lib
 
 from tpu.connect.request import Hosts, TPUError
 from tpu.connect.topology import Topology
@@ -20,7 +22,8 @@ from tpu.programs.program import TENSORFLOW, Program, log
 def emulate(program: Program, tpu_topology: Topology) -> int:
     """Runs a program; every TPUEstimator(use_tpu=True) computes on emulated cores.
 
-    Prints a summary of the calls of Estimators to stderr.
+    Prints a summary of the calls of Estimators, and of computations of tf.tpu.shard and the like,
+    to stderr.
 
     Returns:
       0; 1 after an error line if the program needs what the emulator does not support.
@@ -78,7 +81,11 @@ def _run(program, cores, where):
 
     try:
         try:
-            with cores, calls.intercept(execute), _without_copies_of_errors():
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(cores)
+                stack.enter_context(calls.intercept(execute))
+                stack.enter_context(_count_computations(counts))
+                stack.enter_context(_without_copies_of_errors())
                 program.run(end)
         finally:
             log(_summary(counts, failed, where))
@@ -92,6 +99,19 @@ def _run(program, cores, where):
         log(f"error: {error}")
         return 1
     return 0
+
+
+def _count_computations(counts):
+    """A context manager that counts the computations which a program replicates on its own."""
+    real = tpu_lib.split_compile_and_replicate
+
+    def split_compile_and_replicate(computation, *args, **kwargs):
+        replicated = real(computation, *args, **kwargs)
+        if not emulator.is_of_estimator(computation):
+            counts["computation of tf.tpu", True] += 1
+        return replicated
+
+    return mock.patch.object(tpu_lib, "split_compile_and_replicate", split_compile_and_replicate)
 
 
 @contextlib.contextmanager

@@ -248,12 +248,8 @@ def run(request):
     """(`{case: its results}` on two cores, standard error) with control flow of a version."""
 
     def compute(features):
-        is_core = tf.equal(features[0, 0] / 2, [[0], [1]])
-        rows = [
-            tf.reshape(tf.cast(build(features), tf.float64), [1, -1]) for build in CASES.values()
-        ]
         return [
-            tf1.tpu.cross_replica_sum(tf.where(is_core, row, tf.zeros_like(row))) for row in rows
+            tf.reshape(tf.cast(build(features), tf.float64), [1, -1]) for build in CASES.values()
         ]
 
     printed = io.StringIO()

@@ -15,7 +15,7 @@ from tensorflow_estimator.python.estimator.tpu import error_handling
 
 from tests.marks import slow
 from tests.tpu.emulator import tiny
-from tpu.emulator import emulator
+from tpu.emulator import emulator, replication
 
 tf1 = tf.compat.v1
 ALL = [[0, 1, 2, 3]]
@@ -336,3 +336,74 @@ def test_two_outfeeds_of_a_step():
         with tf1.Session() as session:
             values = session.run([result, *received])
     assert sorted(np.ravel(values[1:])) == [4, 8]
+
+
+@pytest.fixture
+def evaluate():
+    """`evaluate(tensors)` returns their values in a session; four emulated cores."""
+    with tf.Graph().as_default(), emulator.emulate("1x4"):
+
+        def run(tensors):
+            with tf1.Session() as session:
+                session.run(tf1.global_variables_initializer())
+                return session.run(tensors)
+
+        yield run
+
+
+def test_shard_returns_the_results_of_all_cores(evaluate):
+    def first_and_row(x):
+        return x[0], tf.reshape(x, [1, 2])
+
+    firsts, rows = evaluate(
+        tf1.tpu.shard(first_and_row, [tf.range(8)], num_shards=4, output_shard_axes=[0, 1])
+    )
+    np.testing.assert_array_equal(firsts, [0, 2, 4, 6])
+    np.testing.assert_array_equal(rows, [np.arange(8)])
+
+
+def test_shard_returns_the_results_of_one_core(evaluate):
+    results = tf1.tpu.shard(tf.identity, [tf.range(8)], num_shards=4, outputs_from_all_shards=False)
+    np.testing.assert_array_equal(evaluate(results), [[0, 1]])
+
+
+def test_rewrite_runs_on_one_core(evaluate):
+    results = tf1.tpu.rewrite(lambda x: tf1.tpu.cross_replica_sum(3 * x), [tf.range(3)])
+    np.testing.assert_array_equal(evaluate(results), [[0, 3, 6]])
+
+
+def test_replicate_keeps_structures_and_shapes(evaluate):
+    def compute(x):
+        return {"x": x, "sum": (tf1.tpu.cross_replica_sum(x), None)}
+
+    results = tf1.tpu.replicate(compute, [[tf.fill([3], i)] for i in range(4)])
+    assert [(core["sum"][0].shape, core["sum"][1]) for core in results] == [([3], None)] * 4
+    values = evaluate([(core["x"], core["sum"][0]) for core in results])
+    np.testing.assert_array_equal(values, [[[i] * 3, [6] * 3] for i in range(4)])
+
+
+@pytest.mark.parametrize("with_tensor", [True, False])
+def test_operations_that_a_computation_returns_run(evaluate, with_tensor):
+    count = tf1.get_variable("count", initializer=5.0, use_resource=True)
+
+    def add(x):
+        add = count.assign_add(tf1.tpu.cross_replica_sum(x), read_value=False)
+        return (x, add) if with_tensor else add
+
+    done = tf1.tpu.replicate(add, [[tf.constant(i)] for i in (1.0, 2.0)])
+    with tf.control_dependencies(tf.nest.flatten(done)):
+        total = count.read_value()
+    assert evaluate(total) == 8
+
+
+def test_results_of_other_cores_are_refused_if_cores_do_not_return_them():
+    def run(build, num_cores):
+        return replication.run(build, num_cores)[:1]
+
+    cores = types.SimpleNamespace(waiting_threads=0, replacements=replication.replacements, run=run)
+    with (
+        tf.Graph().as_default(),
+        emulator.emulate("1x2", cores),
+        pytest.raises(NotImplementedError, match="return the results of core 0 only"),
+    ):
+        tf1.tpu.shard(tf.identity, [tf.range(6)], num_shards=2)

@@ -47,6 +47,20 @@ def test_reports_that_nothing_was_emulated(linear_program, script, capfd):
     assert "the program called no TPUEstimator" in capfd.readouterr().err
 
 
+def test_computations_without_an_estimator_are_counted(script, capfd):
+    source = """
+import tensorflow.compat.v1 as tf
+with tf.Graph().as_default(), tf.Session("grpc://tpu:8470") as session:
+    session.run(tf.tpu.initialize_system())
+    doubled = tf.tpu.batch_parallel(lambda x: 2 * x, [tf.range(6.0)], num_shards=2)
+    print(*session.run(doubled)[0])
+"""
+    assert run.emulate(script(source), SLICE) == 0
+    out, err = capfd.readouterr()
+    assert out == "0.0 2.0 4.0 6.0 8.0 10.0\n"
+    assert err.endswith("tpu: on emulated cores: 1 computation of tf.tpu\n")
+
+
 @pytest.mark.slow(cost=0.1)
 def test_an_input_that_ends_early_is_told_once(linear_program, capfd):
     with pytest.raises(tf.errors.OutOfRangeError, match="End of sequence"):

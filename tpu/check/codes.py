@@ -70,8 +70,10 @@ _TEXTS = {
         reported by the TPU compiler. Use a smaller batch, bfloat16 activations, gradient
         accumulation, or `tf.recompute_grad` for large layers.""",
     "hook": """
-        A hook reads a tensor of the training loop, such as LoggingTensorHook on the learning rate.
-        The loop runs on the TPU for iterations_per_loop steps, so its tensors cannot be fetched.
+        A hook reads a tensor of the training loop, such as LoggingTensorHook on the learning rate
+        or NanTensorHook on the loss (error); or one of your own hooks has it as an attribute
+        (warning). The loop runs on the TPU for iterations_per_loop steps, so its tensors cannot be
+        fetched.
         Pass the tensor to host_call, which receives it every step: `host_call=(log, [step, lr])`,
         each reshaped to `[1]`.""",
     "host": """

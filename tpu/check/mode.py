@@ -18,6 +18,7 @@ from tpu.check import (
     explanations,
     export,
     graph_builder,
+    hooks,
     input_throughput,
     lint,
     sizes,
@@ -176,19 +177,11 @@ class ModeChecker:
     # ---- Stages ----
 
     def _check_hooks(self, built):
-        """Adds an error for each tensor of the TPU loop that a hook reads."""
+        """Adds a finding for each tensor of the TPU loop that a hook reads or keeps."""
         spec = built.spec
         of_spec = (*spec.training_hooks, *spec.evaluation_hooks, *spec.prediction_hooks)
-        for hook in (*of_spec, *self._hooks):
-            tensors = getattr(hook, "_tensors", None)
-            for tensor in tensors.values() if isinstance(tensors, dict) else ():
-                tensor = _named(tensor, built.graph)
-                if isinstance(tensor, tf.Tensor) and not built.graph.is_fetchable(tensor):
-                    message = (
-                        f"{type(hook).__name__} reads '{tensor.name}' inside the TPU loop. Pass it "
-                        "to host_call instead"
-                    )
-                    self.stages.add(ERROR, "hook", message, user_line(tensor.op))
+        for level, message, op in hooks.find_faults((*of_spec, *self._hooks), built.graph):
+            self.stages.add(level, "hook", message, user_line(op))
 
     def _check_batch_size(self, infeed, per_core):
         """Adds a finding if input_fn batches by another size than TPUEstimator's."""
@@ -277,14 +270,4 @@ class ModeChecker:
             return tuple(sorted(built.spec.eval_metric_ops or {}))
         if self._mode == "predict" and isinstance(built.spec.predictions, dict):
             return export.describe(built.spec.predictions)
-        return None
-
-
-def _named(tensor, graph):
-    """Returns the tensor of a graph that a hook names; None without one."""
-    if not isinstance(tensor, str):
-        return tensor
-    try:
-        return graph.get_tensor_by_name(tensor if ":" in tensor else f"{tensor}:0")
-    except (KeyError, ValueError):
         return None

@@ -10,7 +10,7 @@ import signal
 import tempfile
 import traceback
 
-from tpu.check import Report, check_program, compiler, explanations, format_text, to_json
+from tpu.check import Report, check_program, compiler, explanations, format_text, hooks, to_json
 from tpu.check.spec_errors import model_fn_of
 from tpu.connect.topology import Topology
 from tpu.emulator import emulator
@@ -269,7 +269,11 @@ def _identity(call):
     config = getattr(estimator._config, "tpu_config", None)
     functions = _model_fn(estimator), input_fn
     options = estimator.model_dir, estimator._params, sizes, tuple(config or ())
-    return identity.snapshot(call.method, functions, options, _missing_steps(call))
+    # Of new hooks in each round of a loop, all but the values that the check looks at is the same.
+    values = [
+        (type(hook), [*hooks.kept_values(hook)]) for hook in call.arguments.get("hooks") or ()
+    ]
+    return identity.snapshot(call.method, functions, options, values, _missing_steps(call))
 
 
 def _model_fn(estimator):

@@ -98,8 +98,11 @@ def _train_and_evaluate(executor):
     """Replaces `_TrainingExecutor.run`, behind `tf.estimator.train_and_evaluate`."""
     estimator = executor._estimator
     train_spec, eval_spec = executor._train_spec, executor._eval_spec
-    estimator.train(train_spec.input_fn, max_steps=train_spec.max_steps)
-    metrics = estimator.evaluate(eval_spec.input_fn, steps=eval_spec.steps, name=eval_spec.name)
+    hooks = [*train_spec.hooks, *executor._train_hooks]
+    estimator.train(train_spec.input_fn, max_steps=train_spec.max_steps, hooks=hooks)
+    metrics = estimator.evaluate(
+        eval_spec.input_fn, steps=eval_spec.steps, name=eval_spec.name, hooks=eval_spec.hooks
+    )
     exports = [
         exporter.export(estimator, estimator.model_dir, None, metrics, True)
         for exporter in eval_spec.exporters

@@ -25,6 +25,7 @@ parser.add_argument(
 )
 parser.add_argument("--loss", default="mean", help="mean, weighted, smooth, ...")
 parser.add_argument("--summary", default="none", help="none, model_fn, host_call or hook")
+parser.add_argument("--log", default="", help="a tensor, for hooks of train_and_evaluate")
 parser.add_argument("--metrics", default="tensors", help="tensors, none or scalar")
 parser.add_argument("--batch_size", type=int, default=16)
 arguments = parser.parse_args()
@@ -138,6 +139,10 @@ def serving_input_fn():
     return tf.estimator.export.TensorServingInputReceiver(x, x)
 
 
+def logging_hooks():
+    return [tf1.train.LoggingTensorHook([name], 1) for name in arguments.log.split()]
+
+
 def main():
     config = tf1.estimator.tpu.RunConfig(
         cluster=tf.distribute.cluster_resolver.TPUClusterResolver("no-such-tpu", "a-zone"),
@@ -173,8 +178,8 @@ def main():
     if arguments.mode == "train_and_evaluate":
         tf.estimator.train_and_evaluate(
             estimator,
-            tf.estimator.TrainSpec(input_fn, max_steps=arguments.steps),
-            tf.estimator.EvalSpec(input_fn, steps=2),
+            tf.estimator.TrainSpec(input_fn, max_steps=arguments.steps, hooks=logging_hooks()),
+            tf.estimator.EvalSpec(input_fn, steps=2, hooks=logging_hooks()),
         )
     if arguments.mode == "wait":
         estimator.train(input_fn, max_steps=arguments.steps)

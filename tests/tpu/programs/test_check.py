@@ -66,6 +66,15 @@ def test_evaluation_needs_no_checkpoint(linear_program, mode, capfd):
     assert "tpu: checking evaluate at" in capfd.readouterr().err
 
 
+def test_hooks_of_train_and_evaluate_are_checked(linear_program, tmp_path):
+    report = tmp_path / "report.json"
+    program = linear_program("--mode=train_and_evaluate", "--log=dense/BiasAdd")
+    assert run(program, report=report) == 1
+    found = [f for f in json.loads(report.read_text())["findings"] if f["code"] == "hook"]
+    assert [finding["mode"] for finding in found] == ["train", "eval"]
+    assert all("reads 'dense/BiasAdd:0'" in finding["message"] for finding in found)
+
+
 def test_program_that_waits_for_a_checkpoint_is_stopped(linear_program, capfd):
     assert run(linear_program("--mode=wait")) == 2
     *_, line, verdict = capfd.readouterr().out.splitlines()
@@ -280,6 +289,16 @@ def test_placeholder_predictions_are_examples_or_batches(single, shapes):
     call = Call("predict", estimator, {"yield_single_examples": single}, "", None)
     results = Placeholders(lambda call: {"output": ("float32", [2])}).result(call)
     assert [zeros["output"].shape for zeros in results] == shapes
+
+
+def test_calls_that_differ_by_the_tensors_of_their_hooks():
+    def identity_of(*names):
+        hooks = [tf.compat.v1.train.LoggingTensorHook([name], 1) for name in names]
+        return check._identity(Call("train", estimator, {"hooks": hooks}, "", None))
+
+    estimator = tf.estimator.Estimator(lambda features, mode: None)
+    assert identity_of("loss") == identity_of("loss")
+    assert len({identity_of(), identity_of("loss"), identity_of("rate")}) == 3
 
 
 @pytest.mark.parametrize("params", [HParams(rate=0.1), {"columns": [numeric_column("x")]}])

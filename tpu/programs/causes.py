@@ -20,7 +20,7 @@ from tpu.findings import user_line
 from tpu.graph import gradients
 from tpu.graph.op_types import BATCH_NORMS, EXCHANGES, SHAPES, SUMS
 from tpu.graph.replicated_graph import ReplicatedGraph
-from tpu.graph.walks import ancestors, readers_of, value_parents
+from tpu.graph.walks import CONTROL_FLOW, ancestors, readers_of, root, value_parents
 
 # Findings of the lint that make the results of a slice differ from those of one CPU.
 _LINT_CODES = ("clip-before-sum", "no-cross-replica-sum", "per-core-state", "unordered-update")
@@ -37,6 +37,11 @@ _LINEAR = (
     *("Identity", "IdentityN", "Mean", "Merge", "Neg", "NextIteration", "Pack", "Reshape"),
     *("Slice", "Squeeze", "StopGradient", "StridedSlice", "Sub", "Sum", "Switch", "Transpose"),
 )
+# A TensorArray of version 1 is a handle and a flow, a scalar whose value means nothing.
+_FLOWS = ("TensorArrayV3", "TensorArrayWriteV3", "TensorArrayScatterV3", "TensorArraySplitV3")
+_READS_OF_ARRAYS = ("TensorArrayReadV3", "TensorListGetItem", "TensorListPopBack")
+_SIZES_OF_ARRAYS = ("TensorArraySizeV3", "TensorListLength")
+_ARRAYS = ("TensorArray", "TensorList")
 _PRODUCTS = ("Mul", "MulNoNan", *_DIVISIONS)  # linear if the other factor is a constant
 
 
@@ -182,6 +187,7 @@ class _Statistics:
         if op.type in ("Sub", "SquaredDifference"):  # centers the examples
             return len(statistics) < len(of_batch) or op.type == "SquaredDifference"
         is_linear = op.type in _LINEAR or (op.type in _PRODUCTS and len(of_batch) == 1)
+        is_linear = is_linear or op.type.startswith(_ARRAYS)
         return not is_linear and op.type not in (*SHAPES, *_OF_ALL_CORES)
 
     # ---- Statistics ----
@@ -197,7 +203,7 @@ class _Statistics:
         op = tensor.op
         if not self._depends_on_batch(op):
             return False
-        if tensor.shape.rank == 0:
+        if tensor.shape.rank == 0 and op.type not in _READS_OF_ARRAYS and not _is_array(tensor):
             return True
         if op.type == "InfeedDequeueTuple":
             return False
@@ -223,4 +229,11 @@ class _Statistics:
 
 def _readers_on_core(op):
     """Returns the operations that use values of an operation, and may differ between cores."""
-    return [op for op in readers_of(op) if op.type not in (*SHAPES, *_OF_ALL_CORES)]
+    same = (*SHAPES, *_SIZES_OF_ARRAYS, *_OF_ALL_CORES)
+    return [op for op in readers_of(op) if op.type not in same]
+
+
+def _is_array(tensor):
+    """Returns True for the flow or the variant of a TensorArray, False for numbers."""
+    source = root(tensor, (*CONTROL_FLOW, "Identity")).op
+    return tensor.dtype == tf.variant or source.type in _FLOWS

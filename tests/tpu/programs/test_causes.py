@@ -3,8 +3,16 @@
 import pytest
 import tensorflow as tf
 from tensorflow.python.framework import tensor_shape
+from tensorflow.python.ops import control_flow_util
 
-from tests.tpu.check.regression import make_estimator, make_model_fn, minimize, rows, squares
+from tests.tpu.check.regression import (
+    NUM_FEATURES,
+    make_estimator,
+    make_model_fn,
+    minimize,
+    rows,
+    squares,
+)
 from tpu.check import graph_builder
 from tpu.check.graph_builder import CheckedMode
 from tpu.connect import topology
@@ -14,11 +22,11 @@ tf1 = tf.compat.v1
 SLICE = topology.find("1x2")
 
 
-def causes_of(loss=squares, train=minimize):
+def causes_of(loss=squares, train=minimize, differs=False):
     """Returns the names of the causes, without their places."""
     estimator = make_estimator(make_model_fn(loss, train))
     step = graph_builder.build_once(CheckedMode(estimator, rows, "train", SLICE))
-    found = causes.find(step.program, batch_size=8, num_cores=2, differs=False)
+    found = causes.find(step.program, batch_size=8, num_cores=2, differs=differs)
     return [cause.name.partition(" at ")[0] for cause in found]
 
 
@@ -63,6 +71,40 @@ def in_function(loss):
 )
 def test_statistics_of_each_column_are_found(loss, names):
     assert causes_of(loss) == names
+
+
+def in_array(loss):
+    """The same loss of features that were in a TensorArray: examples, or their positions."""
+
+    def of_array(features, labels):
+        items = tf.TensorArray(tf.float32, NUM_FEATURES).unstack(tf.transpose(features))
+        return loss(tf.transpose(items.stack()), labels)
+
+    return of_array
+
+
+def mapped(loss):
+    return lambda features, labels: loss(tf.map_fn(lambda row: 2 * row, features), labels)
+
+
+@pytest.mark.parametrize("make", [in_array, mapped])
+@pytest.mark.parametrize("is_version_2", [False, True])
+def test_values_in_a_tensor_array(make, is_version_2, monkeypatch):
+    monkeypatch.setattr(control_flow_util, "ENABLE_CONTROL_FLOW_V2", is_version_2)
+    assert causes_of(make(over_features)) == []
+    assert causes_of(make(over_batch)) == ["divisor"]
+
+
+def test_a_statistic_in_a_tensor_array():
+    def over_mean(features, labels):
+        means = tf.TensorArray(tf.float32, 1).write(0, tf.reduce_mean(features))
+        return squares(features / means.read(0), labels)
+
+    assert causes_of(over_mean) == ["divisor"]
+
+
+def test_sizes_of_tensor_arrays_are_not_a_cause():
+    assert causes_of(mapped(squares), differs=True) == []
 
 
 @pytest.mark.parametrize("is_version_2", [False, True])

@@ -61,7 +61,7 @@ def source_of_one_core(step, operation, with_conditions=True) -> str:
     """
 
     def parents(op):
-        if op.type in SHAPES or (op.type in SUMS and not _groups(op)):
+        if op.type in SHAPES or (op.type in SUMS and not groups_of(op)):
             return []
         found = _parents(step, op)
         if op.type == "Switch" and not with_conditions:
@@ -72,15 +72,15 @@ def source_of_one_core(step, operation, with_conditions=True) -> str:
 
     found = ancestors([operation], parents).values()
     types = {op.type for op in found}
-    groups = [group for op in found if op.type in SUMS for group in _groups(op)]
-    if not types.isdisjoint(EXCHANGES) or (groups and _join(groups, step.num_replicas)):
+    groups = [group for op in found if op.type in SUMS for group in groups_of(op)]
+    if not types.isdisjoint(EXCHANGES) or (groups and joins_all(groups, step.num_replicas)):
         return ""
     if not types.isdisjoint(_BATCH_OPS):
         return BATCH
     return RANDOM_NUMBERS if any(kind.startswith(STATEFUL_RANDOM) for kind in types) else ""
 
 
-def _groups(cross_replica_sum):
+def groups_of(cross_replica_sum) -> list[list[int]]:
     """Returns the groups of a sum, lists of cores; [] if all cores are one, or they are unknown."""
     if cross_replica_sum.type not in ("CrossReplicaSum", "XlaAllReduce"):
         return []
@@ -91,7 +91,7 @@ def _groups(cross_replica_sum):
     return groups if len(groups) > 1 else []
 
 
-def _join(groups, num_cores):
+def joins_all(groups, num_cores) -> bool:
     """Returns whether groups of cores that overlap lead from core 0 to all others."""
     joined, before = {0}, 0
     while len(joined) > before:

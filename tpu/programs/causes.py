@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tpu.check import lint
+from tpu.check import lint, value_flow
 from tpu.check.executions import Executions
 from tpu.check.step import Step
 from tpu.findings import user_line
@@ -79,7 +79,7 @@ def find(
             hint = ". --without_clipping trains without it" if code == _CLIP else ""
             text = f"{number}{same[0].message} (at {same[0].where}){hint}"
             causes.append(Cause(text, f"clipping at {same[0].where}" if code == _CLIP else ""))
-    statistics = _Statistics(program, batch_size)
+    statistics = _Statistics(program, batch_size, num_cores)
     own = statistics.causes()
     if differs and not own and not any(cause.name for cause in causes):
         own = statistics.other_causes()
@@ -89,7 +89,7 @@ def find(
 class _Statistics:
     """Follows the statistics of a core's batch through the forward pass of a step."""
 
-    def __init__(self, program, batch_size):
+    def __init__(self, program, batch_size, num_cores):
         self._batch_size = batch_size
         step = Step(program, tf.estimator.ModeKeys.TRAIN, batch_size)
         self._value = Executions(step.program).value
@@ -103,7 +103,14 @@ class _Statistics:
         forward = [op for name, op in needed.items() if name not in after]
         self._forward = sorted(forward, key=lambda op: op._id)
         infeed = [op for op in operations.values() if op.type == "InfeedDequeueTuple"]
-        self._on_batch = ancestors(infeed, _readers_on_core)
+        sums = [op for op in operations.values() if op.type in SUMS]
+        groups = [group for op in sums for group in value_flow.groups_of(op)]
+        over_groups = [op for op in sums if value_flow.groups_of(op)]
+        if value_flow.joins_all(groups, num_cores):
+            over_groups = []
+        self._over_groups = {op.name for op in over_groups}
+        self._on_batch = ancestors(infeed, self._readers_on_core)
+        self._of_groups = ancestors(over_groups, self._readers_on_core)
         self._found = {}
 
     def causes(self):
@@ -144,6 +151,7 @@ class _Statistics:
                 continue
             places = dict.fromkeys(user_line(op) or "unknown line" for op in found)
             first = next(iter(places))
+            text += ", summed over groups of cores" if found[0].name in self._of_groups else ""
             more = f", and at {len(places) - 1} other lines" if len(places) > 1 else ""
             causes.append(Cause(f"{text} ({found[0].type} at {first}{more})", f"{name} at {first}"))
         return causes
@@ -226,11 +234,14 @@ class _Statistics:
     def _depends_on_batch(self, op):
         return op.name in self._on_batch
 
-
-def _readers_on_core(op):
-    """Returns the operations that use values of an operation, and may differ between cores."""
-    same = (*SHAPES, *_SIZES_OF_ARRAYS, *_OF_ALL_CORES)
-    return [op for op in readers_of(op) if op.type not in same]
+    def _readers_on_core(self, op):
+        """Returns the operations that use values of an operation, and may differ between cores."""
+        same = (*SHAPES, *_SIZES_OF_ARRAYS, *_OF_ALL_CORES)
+        return [
+            reader
+            for reader in readers_of(op)
+            if reader.type not in same or reader.name in self._over_groups
+        ]
 
 
 def _is_array(tensor):

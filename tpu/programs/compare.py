@@ -173,7 +173,7 @@ def _compare(call, steps, clipping, recording):
             stack.enter_context(cpu_graph.without_clipping())
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         copies = Trainings(call, recording, steps, folder)
-        with recording.record():
+        with recording.record(), proof.groups_of_sums() as groups:
             emulated = copies.run(ON_CORES, call.arguments["input_fn"], use_tpu=True)
         found, notes, rounding, is_repeatable = [], [], {}, True
         if dropped:
@@ -211,7 +211,7 @@ def _compare(call, steps, clipping, recording):
             )
         if result.not_rounding and result.is_decided and num_replicas > 1:
             result.is_per_core, result.proofs = proof.prove(
-                copies, emulated, facts, rounding, result.has_factors
+                copies, emulated, facts, groups, rounding, result.has_factors
             )
     return result
 

@@ -10,8 +10,14 @@ batch norm, if
 
 from __future__ import annotations
 
-import numpy as np
+import contextlib
+from unittest import mock
 
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework import ops
+
+from tpu.graph.op_types import SUMS
 from tpu.programs import comparison, cpu_graph, failures
 
 _EXCHANGED = "on emulated cores that exchange their batches"
@@ -20,11 +26,28 @@ _COPIES = "on the CPU with copies of that batch"
 _ONE_BATCH = "on the CPU with that batch"
 
 
-def prove(trainings, emulated, facts, rounding, has_factors):
+@contextlib.contextmanager
+def groups_of_sums():
+    """A context manager that yields a list of the group assignments of sums that are built."""
+    original, found = ops.Graph._create_op_internal, []
+
+    def create(self, op_type, *args, **kwargs):
+        op = original(self, op_type, *args, **kwargs)
+        groups = tf.get_static_value(op.inputs[1]) if op_type in SUMS else None
+        if np.ndim(groups) == 2 and len(groups) > 1:
+            found.append(groups.tolist())
+        return op
+
+    with mock.patch.object(ops.Graph, "_create_op_internal", create):
+        yield found
+
+
+def prove(trainings, emulated, facts, groups, rounding, has_factors):
     """Returns whether variables differ only by what each core computes on its own batch, and why.
 
     See the head of this file. Returns (False, reasons) if that is not so, or cannot be shown.
-    `has_factors` is True if the report already shows that gradients are a multiple.
+    `groups` is the list of `groups_of_sums` of the cores; `has_factors` is True if the report
+    already shows that gradients are a multiple.
     """
     if facts.random_operations:
         return False, ["no reason was looked for: random numbers differ from core to core"]
@@ -32,10 +55,35 @@ def prove(trainings, emulated, facts, rounding, has_factors):
         return False, ["no reason was looked for: the program has no trainable variables"]
     if trainings.has_embeddings:
         return False, ["no reason was looked for: the ids of TPU embeddings are not recorded"]
+    shift = find_shift(trainings.num_replicas, groups)
+    if not shift:
+        return False, [
+            "no reason was looked for: the program sums over groups of cores, and no exchange of "
+            "batches keeps the groups"
+        ]
     try:
-        return _Proof(trainings, emulated, facts.trainable, rounding, has_factors).run()
+        return _Proof(trainings, emulated, facts.trainable, rounding, has_factors).run(shift)
     except Exception as error:  # does not change that the variables differ
         return False, [f"no reason was found: {failures.explain(error)}"]
+
+
+def find_shift(num_cores: int, groups) -> int:
+    """Returns the least shift of batches that keeps those of a group in one group; 0 if none does.
+
+    Args:
+      num_cores: number of cores; core i gets the batch of core (i + shift) % num_cores.
+      groups: group assignments, lists of lists of cores.
+    """
+    for shift in range(1, num_cores):
+        shifted = [
+            [sorted((core + shift) % num_cores for core in group) for group in assignment]
+            for assignment in groups
+        ]
+        if all(
+            sorted(after) == sorted(map(sorted, before)) for after, before in zip(shifted, groups)
+        ):
+            return shift
+    return 0
 
 
 class _Proof:
@@ -46,9 +94,9 @@ class _Proof:
         self._trainable, self._rounding = trainable, rounding
         self._has_factors = has_factors
 
-    def run(self):
+    def run(self, shift):
         """Returns (whether the cores differ only by what they compute on their own, reasons)."""
-        exchanged = self._trainings.play(_EXCHANGED, lambda core, cores: (core + 1) % cores)
+        exchanged = self._trainings.play(_EXCHANGED, lambda core, cores: (core + shift) % cores)
         different = self._different(self._emulated, exchanged, self._trainable)
         if different:
             return False, [

@@ -44,6 +44,15 @@ def normalized(features, labels):
     return squares((features - mean) * tf.math.rsqrt(variance + 1e-3), labels)
 
 
+def over_group(features, labels, groups=((0,), (1,))):
+    total = tf1.tpu.cross_replica_sum(tf.reduce_sum(features, axis=0), list(map(list, groups)))
+    return squares(features / total, labels)
+
+
+def over_cores(features, labels):
+    return over_group(features, labels, groups=[(0, 1)])
+
+
 def over_features(features, labels):
     return squares(features / tf.reduce_sum(features, axis=1, keepdims=True), labels)
 
@@ -65,6 +74,8 @@ def in_function(loss):
         (in_function(squares), ["divisor"]),
         (negative_power, ["divisor"]),
         (normalized, ["batch norm"]),
+        (over_group, ["divisor"]),
+        (over_cores, []),
         (over_features, []),
         (positive_power, []),
     ],

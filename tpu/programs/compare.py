@@ -209,11 +209,22 @@ def _compare(call, steps, clipping, recording):
                 f"{next(iter(sums))}), of which there is one then. If it divides by their number, "
                 "branch on params['use_tpu'], not on a flag"
             )
+        result.causes += _row_updates(facts, result.not_rounding)
         if result.not_rounding and result.is_decided and num_replicas > 1:
             result.is_per_core, result.proofs = proof.prove(
                 copies, emulated, facts, groups, rounding, result.has_factors
             )
     return result
+
+
+def _row_updates(facts, differences):
+    """Returns the causes that are sparse gradients on the CPU, which are dense on a TPU."""
+    return [
+        f"the CPU updates only the rows of '{name}' that the batch reads ({update}, a sparse "
+        "gradient), a TPU all rows"
+        for name, update in facts.row_updates.items()
+        if comparison.includes(differences, name)
+    ]
 
 
 def _add_causes(call, result, tpu_topology):

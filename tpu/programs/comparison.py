@@ -142,6 +142,11 @@ def most_rounding(steps: int) -> float:
     return _MOST_EPSILONS * steps * float(np.finfo(np.float32).eps)
 
 
+def includes(differences: list[Difference], variable: str) -> bool:
+    """Returns True if a variable, or a slot of an optimizer for it, is among differences."""
+    return any(f"{found.name}/".startswith(f"{variable}/") for found in differences)
+
+
 def not_rounding(differences: list[Difference], steps: int) -> list[Difference]:
     """Returns the differences of a training of some steps that are too large to be rounding."""
     counted = _more_than_rounding(differences)

@@ -15,7 +15,12 @@ from tensorflow_estimator.python.estimator import estimator as estimator_lib
 from tpu.emulator import variable_order
 from tpu.findings import user_line
 from tpu.graph.op_types import RANDOM, TPU_COLLECTIVES
+from tpu.graph.variables import variable_name
 from tpu.graph.walks import ancestors
+
+_SPARSE = "ResourceSparseApply"
+# A gradient of 0 changes nothing.
+_SAME_WITH_ZEROS = ("ResourceSparseApplyAdagrad", "ResourceSparseApplyAdagradV2")
 
 
 class Training(NamedTuple):
@@ -24,10 +29,13 @@ class Training(NamedTuple):
     Attributes:
       random_operations: "OPERATION at file:line" of the random operations of a step.
       trainable: names of the trainable variables.
+      row_updates: `{name of a variable: "OPERATION at file:line"}` of updates by a sparse gradient,
+        which leave the other rows as they are; a dense gradient would change them.
     """
 
     random_operations: list[str]
     trainable: set[str]
+    row_updates: dict[str, str]
 
 
 @contextlib.contextmanager
@@ -124,7 +132,7 @@ def ordered_updates():
     Emulated cores do so, as a TPU does; TensorFlow on a CPU leaves the order open. Yields a
     `Training` of the model_fns that were called.
     """
-    original, training = estimator_lib.Estimator._call_model_fn, Training([], set())
+    original, training = estimator_lib.Estimator._call_model_fn, Training([], set(), {})
 
     def call_model_fn(self, *args, **kwargs):
         spec = original(self, *args, **kwargs)
@@ -132,6 +140,11 @@ def ordered_updates():
         variable_order.add_edges(operations)
         training.random_operations.extend(
             f"{op.type} at {user_line(op)}" for op in operations if op.type.startswith(RANDOM)
+        )
+        training.row_updates.update(
+            (variable_name(op), f"{op.type} at {user_line(op)}")
+            for op in operations
+            if op.type.startswith(_SPARSE) and op.type not in _SAME_WITH_ZEROS
         )
         training.trainable.update(v.op.name for v in tf.compat.v1.trainable_variables())
         return spec

@@ -62,7 +62,7 @@ def prove(trainings, emulated, facts, groups, rounding, has_factors):
             "batches keeps the groups"
         ]
     try:
-        return _Proof(trainings, emulated, facts.trainable, rounding, has_factors).run(shift)
+        return _Proof(trainings, emulated, facts, rounding, has_factors).run(shift)
     except Exception as error:  # does not change that the variables differ
         return False, [f"no reason was found: {failures.explain(error)}"]
 
@@ -89,10 +89,10 @@ def find_shift(num_cores: int, groups) -> int:
 class _Proof:
     """Further trainings after one whose variables differ."""
 
-    def __init__(self, trainings, emulated, trainable, rounding, has_factors):
+    def __init__(self, trainings, emulated, facts, rounding, has_factors):
         self._trainings, self._emulated = trainings, emulated
-        self._trainable, self._rounding = trainable, rounding
-        self._has_factors = has_factors
+        self._trainable, self._rounding = facts.trainable, rounding
+        self._has_factors, self._row_updates = has_factors, facts.row_updates
 
     def run(self, shift):
         """Returns (whether the cores differ only by what they compute on their own, reasons)."""
@@ -119,11 +119,11 @@ class _Proof:
                     names = {d.name for d in different} if not weights else None
                     different = self._different(same, small, names)
         if different:
-            hint = (
-                "The gradients are not of the same size, see 'factors'"
-                if self._has_factors
-                else "Is the loss summed or averaged over the examples and the cores alike?"
-            )
+            hint = "Is the loss summed or averaged over the examples and the cores alike?"
+            if any(comparison.includes(different, name) for name in self._row_updates):
+                hint = "The CPU updates only the rows of the batch, see 'may differ'"
+            if self._has_factors:
+                hint = "The gradients are not of the same size, see 'factors'"
             return False, [
                 *proofs,
                 f"not excused: if all cores get the same batch, {_describe(different)} on a CPU "

@@ -10,7 +10,7 @@ from tensorflow.python.framework import tensor_shape
 
 from tests.marks import slow
 from tpu.connect import topology
-from tpu.programs import compare, comparison, replay, trainings
+from tpu.programs import compare, comparison, cpu_graph, replay, trainings
 
 TWO_CORES, ONE_CORE = topology.find("1x2"), topology.find("1x1")
 
@@ -338,3 +338,12 @@ def test_an_unknown_batch_size_is_found_with_shapes_of_tensorflow_1(monkeypatch)
     assert replay._batch_axis([4, 3], tf.TensorShape([None, 3]), 2, 4) == 0
     with pytest.raises(ValueError, match="has no batch axis"):
         replay._batch_axis([4, 3], tf.TensorShape([4, 3]), 2, 4)
+
+
+@pytest.mark.parametrize(("name", "number"), [("m/table/Momentum", 1), ("m/table_1", 0)])
+def test_rows_that_only_a_tpu_updates(name, number):
+    facts = cpu_graph.Training([], set(), {"m/table": "ResourceSparseApplyMomentum at a.py:3"})
+    differences = [comparison.Difference(name, False, 1, 0.5, 0.5, 1e-3)]
+    causes = compare._row_updates(facts, differences)
+    assert len(causes) == number
+    assert all("only the rows of 'm/table' that the batch reads" in cause for cause in causes)

@@ -21,7 +21,7 @@ PROGRAMS = {
 OTHERS = {"help", "helpfull", "helpshort", "flagfile", "undefok"}
 OTHERS |= {"dir", "tag_set", "signature_def", "inputs", "pad_id", "eos_id", "host", "port"}
 OTHERS |= {"direct_num_workers"}
-MODELS = ("bert_base_squad", "resnet", "saved_model", "two_tower")
+MODELS = ("bert_base_squad", "bert_embedder", "resnet", "saved_model", "two_tower")
 
 
 def strings(folder):

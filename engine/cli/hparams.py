@@ -17,7 +17,7 @@ from common.errors import UsageError
 from common.messages import did_you_mean
 from common.params import TypedList
 from engine.train import optimizers, schedules
-from models.model import Model
+from models.model import Model, ModelError
 
 # Keys that TPUEstimator, `run_cpu.build_input_fns` or `data_service.distribute` add to the params
 # of a model_fn or input_fn.
@@ -41,9 +41,9 @@ def resolve(
 
     Raises:
       UsageError: an unknown key, or a value of a wrong type or out of range.
-      ModelError: the model does not accept a value.
+      ModelError: the model does not accept a value, or its defaults are not a dict.
     """
-    params = dict(model.default_params())
+    params = _defaults(model)
     for more in (optimizers.default_params(), schedules.default_params()):
         clash = params.keys() & more.keys()
         if clash:
@@ -116,6 +116,23 @@ def resolve(
                 "Remove it"
             )
     return params
+
+
+def _defaults(model):
+    """Returns a copy of the hyperparameters of a model, after a check of their type."""
+    found = model.default_params()
+    if not isinstance(found, Mapping):
+        raise ModelError(
+            f"model '{model.name}': default_params() returned {found!r:.60}, and must return a dict"
+            " of hyperparameters by name. For a dataclass return dataclasses.asdict"
+        )
+    for name in found:
+        if not isinstance(name, str):
+            raise ModelError(
+                f"model '{model.name}': default_params() has the key {name!r:.60}. Names of "
+                "hyperparameters are strings"
+            )
+    return dict(found)
 
 
 def _preset(key, value, presets):

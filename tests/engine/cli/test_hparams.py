@@ -10,6 +10,7 @@ from common.errors import UsageError
 from engine.cli import hparams
 from models import registry
 from models.layers.embedding_table import EmbeddingTable
+from models.model import ModelError
 from models.vision import mlp
 
 
@@ -81,6 +82,20 @@ def test_a_list(override, expected):
 
 def test_a_regular_expression_keeps_its_brackets():
     assert resolve("trainable=[a-c,]+/.*,dropout=0.5")["trainable"] == "[a-c,]+/.*"
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        (None, r"default_params\(\) returned None, and must return a dict"),
+        (["units"], r"returned \['units'\], and must return a dict of hyperparameters by name"),
+        ({8: "units"}, r"default_params\(\) has the key 8\. Names of hyperparameters are strings"),
+    ],
+)
+def test_defaults_are_a_dict_by_name(found, message):
+    model = dataclasses.replace(mlp.MODEL, default_params=lambda: found)
+    with pytest.raises(ModelError, match=message):
+        hparams.resolve(model, [])
 
 
 def test_a_default_of_another_type_cannot_be_overridden():

@@ -190,7 +190,12 @@ class Evaluation(Protocol):
     requested: Tensors
 
     def write_file(self, name: str, content: str | bytes) -> None:
-        """Writes a file into the folder of the evaluation."""
+        """Writes a file into the folder of the evaluation.
+
+        Args:
+          name: `NAME_<step>.png` for a picture, which `make report` shows, or any other.
+          content: of the file.
+        """
 
     def write_image(self, tag: str, png: bytes) -> None:
         """Writes an RGB PNG to TensorBoard."""

@@ -56,7 +56,7 @@ class NumberReport:
         for place, (name, labels, numbers) in enumerate(self._columns()):
             if place < _MAX_PLOTS:
                 image = plots.scatter(labels, numbers, f"{name}: label", "prediction")
-                evaluation.write_file(f"scatter_{evaluation.step}_{place}.png", image)
+                evaluation.write_file(f"scatter_{place}_{evaluation.step}.png", image)
                 evaluation.write_image(f"scatter/{place}", image)
         return {"numbers": self.per_number()}
 

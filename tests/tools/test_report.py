@@ -1,6 +1,7 @@
 """The HTML report of a run."""
 
 import html.parser
+import json
 import os
 import re
 import shutil
@@ -10,7 +11,7 @@ import pytest
 from common.errors import UsageError
 from tests.marks import slow
 from tools import report
-from tools.reporting import curves, runs
+from tools.reporting import curves, evaluations, runs
 
 
 class Tags(html.parser.HTMLParser):
@@ -181,6 +182,33 @@ def test_long_curves_are_thinned_and_keep_their_end():
 def test_names_of_a_run_cannot_leave_the_page():
     drawn = curves.draw([FakeRun(**{"</script><b>": {1: 3.0, 2: 2.0}})])
     assert "</script><b>" not in drawn
+
+
+def evaluated(folder, **section):
+    """Returns the details of an evaluation of step 5 in `folder`."""
+    (folder / "result_5.json").write_text(json.dumps({"step": 5, "eval": {"loss": 1, **section}}))
+    return evaluations.details(runs.Run(str(folder), ""))
+
+
+@pytest.mark.parametrize("name", ["ROC", "roc-curve", "top5_errors", "scatter_11"])
+def test_pictures_of_any_name_are_shown(tmp_path, name):
+    (tmp_path / "eval").mkdir()
+    for step in (5, 15):
+        (tmp_path / "eval" / f"{name}_{step}.png").write_bytes(b"png")
+    assert re.findall('title="(.*?)"', evaluated(tmp_path)) == [name.replace("_", " ")]
+
+
+def test_the_table_of_numbers_starts_with_the_worst_ones(tmp_path):
+    page = evaluated(tmp_path, numbers={"age": {"r2": 0.5}, "height": {"r2": -0.25}})
+    assert re.findall("<t[hd]>(.*?)</t[hd]>", page) == [
+        "number", "r2", "height", "-0.25", "age", "0.5",
+    ]  # fmt: skip
+
+
+def test_the_text_of_numbers_is_shown_without_their_results(tmp_path):
+    (tmp_path / "eval").mkdir()
+    (tmp_path / "eval" / "numbers_5.txt").write_text("age 0.5")
+    assert "<summary>numbers</summary><pre>age 0.5</pre>" in evaluated(tmp_path)
 
 
 @pytest.mark.slow(cost=0.1)

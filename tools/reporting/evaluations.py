@@ -1,4 +1,4 @@
-"""Numbers, tables of classes and pictures of evaluations, and the speed of a training."""
+"""Metrics, tables and pictures of evaluations, and the speed of a training."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from tools.reporting.runs import Run, matches, read
 # Pictures of an evaluation, and what their names do not say.
 _TITLES = {"confusion_matrix": "confusion matrix, rows are labels"}
 _NOT_SHOWN = ("checkpoint", "data")
-_MOST_CLASSES = 200
+_MOST_ROWS = 200
+# Tables of an evaluation, and the heads of their first columns.
+_TABLES = {"classes": "class", "numbers": "number"}
 _SPEED = (
     "start_step", "seconds_to_first_step", "seconds_after_first_step", "examples_per_second",
     "skipped_records", "system",
@@ -36,17 +38,20 @@ def summary(runs: list[Run]) -> str:
 
 
 def details(run: Run) -> str:
-    """Returns the tables of classes and the pictures of the last evaluations of a run."""
+    """Returns the tables of classes or numbers, and the pictures, of the last evaluations."""
     step, sections = run.evaluations
     content = ""
     for name, section in sections.items():
         folder = os.path.join(run.folder, name)
-        content += run.attempt(
-            f"classes of {name}",
-            lambda section=section, folder=folder: _classes(section, folder, step),
-            "",
-        )
-        for match in matches(folder, rf"([a-z_]+)_{step}\.png"):
+        for rows in _TABLES:
+            content += run.attempt(
+                f"{rows} of {name}",
+                lambda section=section, folder=folder, rows=rows: _rows(
+                    rows, section, folder, step
+                ),
+                "",
+            )
+        for match in matches(folder, rf"(.+)_{step}\.png"):
             path = os.path.join(folder, match[0])
             if not tf.io.gfile.isdir(path):
                 title = _TITLES.get(match[1], match[1].replace("_", " "))
@@ -57,22 +62,29 @@ def details(run: Run) -> str:
     return content
 
 
-def _classes(section, folder, step):
-    """Returns a table of the classes, the worst ones first, or the text of classes_STEP.txt."""
-    classes = section.get("classes")
-    if isinstance(classes, dict) and classes:
-        columns = dict.fromkeys(key for numbers in classes.values() for key in numbers)
-        order = next((key for key in ("f1", "ap", "iou") if key in columns), "")
-        found = sorted(classes.items(), key=lambda item: item[1].get(order) or 0)
-        rows = [[name, *map(numbers.get, columns)] for name, numbers in found]
-        more = len(rows) - _MOST_CLASSES
-        note = f'<p class="note">and {more} more classes</p>' if more > 0 else ""
-        shown = table(["class", *columns], rows[:_MOST_CLASSES]) + note
-    elif matches(folder, rf"classes_{step}\.txt"):
-        shown = f"<pre>{html.escape(read(folder, f'classes_{step}.txt'))}</pre>"
+def _rows(noun, section, folder, step):
+    """Returns a table of the classes or numbers, the worst ones first, or the text of their file.
+
+    Args:
+      noun: one of `_TABLES`: the key in `section`, and the name of the file, NOUN_STEP.txt.
+      section: the evaluation in result_<step>.json.
+      folder: folder of the evaluation.
+      step: global step.
+    """
+    values = section.get(noun)
+    if isinstance(values, dict) and values:
+        columns = dict.fromkeys(key for row in values.values() for key in row)
+        order = next((key for key in ("f1", "ap", "iou", "r2") if key in columns), "")
+        found = sorted(values.items(), key=lambda item: item[1].get(order) or 0)
+        rows = [[name, *map(row.get, columns)] for name, row in found]
+        more = len(rows) - _MOST_ROWS
+        note = f'<p class="note">and {more} more {noun}</p>' if more > 0 else ""
+        shown = table([_TABLES[noun], *columns], rows[:_MOST_ROWS]) + note
+    elif matches(folder, rf"{noun}_{step}\.txt"):
+        shown = f"<pre>{html.escape(read(folder, f'{noun}_{step}.txt'))}</pre>"
     else:
         return ""
-    return f"<details open><summary>classes</summary>{shown}</details>"
+    return f"<details open><summary>{noun}</summary>{shown}</details>"
 
 
 def speed(runs: list[Run]) -> str:

@@ -120,7 +120,7 @@ def test_files_of_the_reports():
     evaluation = Evaluation()
     assert label_report().write(evaluation)["classes"].keys() == {"a", "b", "c"}
     assert number_report().write(evaluation)["numbers"].keys() == {"age", "height"}
-    pictures = ["precision_recall_7.png", "scatter_7_0.png", "scatter_7_1.png"]
+    pictures = ["precision_recall_7.png", "scatter_0_7.png", "scatter_1_7.png"]
     assert sorted(evaluation.files) == ["classes_7.txt", "numbers_7.txt", *pictures]
     for name in pictures:
         image = Image.open(io.BytesIO(evaluation.files[name]))

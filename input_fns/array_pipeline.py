@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from common.constants import DROPOUT_SEED, EXAMPLE_WEIGHT
 from input_fns import DataError
 from input_fns.core import caching, records
 from input_fns.core.input_context import HostShard
@@ -39,7 +40,8 @@ class ArrayPipeline(RecordPipeline):
           properties: properties that models may read by name, besides "num_classes".
 
         Raises:
-          DataError: the arrays differ in size, or the splits in their names, dtypes or shapes.
+          DataError: the arrays differ in size, or the splits in their names, dtypes or shapes; or
+            a name is invalid.
         """
         if not splits:
             raise DataError(f"{name} has no splits")
@@ -93,6 +95,15 @@ def _spec(name, split, arrays, class_names):
     if not is_pair:
         raise DataError(f"{name}: '{split}' must be ({{name: array}}, labels)")
     features, labels = arrays
+    _check_names(name, split, features)
+    if isinstance(labels, dict):
+        _check_names(name, split, labels)
+    for feature in (EXAMPLE_WEIGHT, DROPOUT_SEED):
+        if feature in features:
+            raise DataError(
+                f"{name}: the feature '{feature}' of '{split}' has the name of one that the input "
+                "pipeline adds. Rename it"
+            )
     by_name = labels if isinstance(labels, dict) else {"the labels": labels}
     for key, array in [*flatten(features).items(), *flatten(by_name).items()]:
         is_array = isinstance(array, np.ndarray) and array.ndim
@@ -106,6 +117,20 @@ def _spec(name, split, arrays, class_names):
     if class_names and isinstance(labels, np.ndarray) and labels.ndim == 1 and labels.size:
         _check_classes(name, split, labels, len(class_names) - 1)
     return _specs(arrays)
+
+
+def _check_names(name, split, arrays):
+    """Raises `DataError` for a name that `flatten` cannot join with those of nested dicts."""
+    for key, value in arrays.items():
+        if not isinstance(key, str):
+            raise DataError(f"{name}: the name {key!r} of '{split}' is not a string. Rename it")
+        if "/" in key:
+            raise DataError(
+                f"{name}: '{key}' of '{split}' has a '/', which separates the names of nested "
+                "dicts. Rename it"
+            )
+        if isinstance(value, Mapping):
+            _check_names(name, split, value)
 
 
 def _check_classes(name, split, labels, last):

@@ -91,6 +91,31 @@ def test_arrays_that_do_not_fit_are_refused(splits, message):
         ArrayPipeline("numbers", splits)
 
 
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        ({"weight": np.zeros(3)}, "the feature 'weight' of 'train' has the name of one that"),
+        ({DROPOUT_SEED: np.zeros(3)}, "the feature 'dropout_seed' of 'train' has the name of one"),
+        ({7: np.zeros(3)}, "7 of 'train' is not a string"),
+        ({"x": {"m/s": np.zeros(3)}}, "'m/s' of 'train' has a '/'"),
+    ],
+)
+def test_invalid_names_are_refused(features, message):
+    with pytest.raises(DataError, match=message):
+        ArrayPipeline("numbers", {"train": (features, np.zeros(3))})
+
+
+def test_names_of_labels_are_checked():
+    with pytest.raises(DataError, match="7 of 'train' is not a string"):
+        ArrayPipeline("numbers", {"train": ({"x": np.zeros(3)}, {7: np.zeros(3)})})
+
+
+@pytest.mark.parametrize("name", ["living area", "class"])
+def test_other_names_of_columns_are_accepted(name):
+    pipeline = ArrayPipeline("numbers", {"train": ({name: np.zeros(3)}, {"weight": np.ones(3)})})
+    assert [*pipeline.features] == [name]
+
+
 @pytest.mark.parametrize("labels", [[1, 2, 3], [0, -1, 2]])
 def test_labels_outside_the_classes_are_refused(labels):
     split = {"x": np.zeros([3, 2])}, np.array(labels)

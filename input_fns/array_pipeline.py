@@ -111,6 +111,16 @@ def _spec(name, split, arrays, class_names):
             raise DataError(
                 f"{name}: {key} of '{split}' must be an array of numbers with one row per example"
             )
+        if array.dtype.itemsize > 8:
+            raise DataError(
+                f"{name}: {key} of '{split}' is {array.dtype}, which TensorFlow does not support. "
+                "Use .astype(np.float32)"
+            )
+        if np.ma.is_masked(array):
+            raise DataError(
+                f"{name}: {key} of '{split}' has {np.ma.count_masked(array)} masked values, which "
+                "tensors do not support. Fill them with .filled(value), or leave out the examples"
+            )
     sizes = {len(array) for array in tf.nest.flatten(arrays)}
     if len(sizes) != 1:
         raise DataError(f"{name}: the arrays of '{split}' have the sizes {sizes}")

@@ -258,6 +258,11 @@ def _encode(value, where, options):
             f"{where} is {kind}, and must be a number, a NumPy array of numbers, or the bytes of "
             "an image file"
         )
+    if np.ma.is_masked(value):
+        raise DataError(
+            f"{where} has {np.ma.count_masked(value)} masked values, which records do not support. "
+            "Fill them with .filled(value), or leave out the example"
+        )
     if not value.size:
         raise DataError(f"{where} has the shape {list(value.shape)}: pad it to a static shape")
     stored = value.astype(value.dtype.newbyteorder("<"), copy=False).tobytes()

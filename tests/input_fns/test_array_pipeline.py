@@ -83,6 +83,8 @@ def test_prediction_has_the_features_alone(pipeline, batches):
         ({"train": (np.zeros([3, 2]), np.zeros(3))}, "'train' must be"),
         ({"train": ({"x": np.zeros([3, 2])}, [1, 2, 3])}, "the labels of 'train' must be"),
         ({"train": ({"x": np.array(["a", "b"])}, np.zeros(2))}, "x of 'train' must be an array"),
+        ({"train": ({"x": np.zeros(3, np.longdouble)}, np.zeros(3))}, "is float128, which Tensor"),
+        ({"train": ({"x": np.zeros(3)}, np.ma.masked_less([1, 2, 3], 3))}, "has 2 masked values"),
         ({"train": arrays(), "test": ({"y": np.zeros(3)}, np.zeros(3))}, "split 'test' is"),
     ],
 )

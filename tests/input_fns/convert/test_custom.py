@@ -254,6 +254,10 @@ def numbers(**features):
         ({"splits": {"train": [numbers(**{"class": 1})]}}, "is a keyword of Python"),
         ({"splits": {"train": [numbers(y=np.zeros([0, 4]))]}}, "pad it to a static shape"),
         (
+            {"splits": {"train": [numbers(y=np.ma.masked_less([1, 2, 3], 3))]}},
+            "feature 'y' has 2 masked values",
+        ),
+        (
             {"splits": {"train": [numbers(), numbers(y=1)]}},
             r"\[1\] has the features x, y, others x",
         ),

@@ -8,7 +8,10 @@ import pytest
 from input_fns import DataError, anomalies
 from input_fns.anomalies import sample
 from input_fns.convert import writer
+from input_fns.convert.custom import RawExamples
+from input_fns.convert.options import Options
 from input_fns.convert.source import RawArrays, RawDataset
+from input_fns.core.target import Target
 
 NAMES = ("cat", "dog", "emu")
 
@@ -120,6 +123,34 @@ def test_images_of_one_color_are_a_warning(tmp_path, num_flat, is_found):
     if is_found:
         assert lines[0].startswith(f"warning: {num_flat} of 13 images of 'train' have nearly one")
         assert "one of 4 to 6" in lines[0]
+
+
+def of_examples(folder, images, **raw):
+    """Returns what is odd about examples of images and other features."""
+    examples = [{"image": image, "target": np.float32([i])} for i, image in enumerate(images)]
+    split = RawExamples("x", examples, np.arange(len(examples)), Options("x"))
+    raw = RawDataset("x", (), {"train": split}, **raw)
+    return found(writer.write(raw, str(folder / "data")))
+
+
+@pytest.mark.parametrize("is_regression", [True, False])
+def test_images_of_one_color_without_classes_are_a_warning(tmp_path, is_regression):
+    of_numbers = {"labels": ("target",), "target": Target("regression", ("age",))}
+    images = np.zeros([3, 5, 7, 3], np.uint8)
+    (line,) = of_examples(tmp_path, images, **(of_numbers if is_regression else {}))
+    assert line.startswith("warning: 3 of 3 images of 'train' have nearly one color")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint16", "bool"])
+def test_images_of_one_color_of_other_dtypes_are_a_warning(tmp_path, dtype):
+    images = np.ones([3, 5, 7, 1], dtype)
+    images[0, 0] = 0
+    (line,) = of_examples(tmp_path, images)
+    assert line.startswith("warning: 2 of 3 images of 'train' have nearly one color")
+
+
+def test_a_number_that_is_named_image_is_no_image(tmp_path):
+    assert of_examples(tmp_path, np.ones([3, 4], np.uint8)) == []
 
 
 def test_an_error_leaves_no_data_set(tmp_path):

@@ -30,7 +30,7 @@ MODULE = '''
     def example(i):
         return {
             "columns": np.arange(3, dtype=np.float32) + i,
-            "image": np.full([4, 5, 1], i, np.uint8),
+            "image": i + np.arange(20, dtype=np.uint8).reshape(4, 5, 1),
             "sum": 3.0 * i + 3,
             "objects": {
                 "boxes": np.full([2, 4], i, np.float32),

@@ -240,5 +240,5 @@ def test_a_label_that_only_another_split_has_is_told(table, tmp_path):
 def test_a_constant_number_is_told(table, tmp_path):
     rows = ("f", "age", "year"), ("0", "31", "7"), ("1", "8", "7")
     writer.write(convert.read(table(*rows, task="regression")), str(tmp_path / "data"))
-    (found,) = anomalies.find(dataset_info.read(str(tmp_path / "data")))
-    assert str(found) == "warning: equal in all examples of 'train': year (7)"
+    found = map(str, anomalies.find(dataset_info.read(str(tmp_path / "data"))))
+    assert "warning: equal in all examples of 'train': year (7)" in found

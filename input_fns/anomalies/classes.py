@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import unicodedata
 from collections.abc import Iterator
@@ -15,9 +14,10 @@ from input_fns.dataset_info import DatasetInfo
 # With fewer classes, a data set may be a small trial.
 _MANY_CLASSES = 10
 # A name is rather a typing error than a class below this share of the examples of the other one.
-_RARE, _NEAR, _MOST_NAMES = 0.03, 0.8, 1000
-# Letters of a name that may be misspelled, and of one in which letters may be swapped: "RCB".
-_SHORTEST_NEAR, _SHORTEST = 4, 3
+_RARE, _MOST_NAMES = 0.03, 1000
+# Letters of a name that may be misspelled, and of one in which letters may be swapped: "RCB". Many
+# shorter words differ in a letter: "boat" and "coat".
+_SHORTEST_NEAR, _SHORTEST = 5, 3
 
 
 def of_names(data: DatasetInfo) -> Iterator[Anomaly]:
@@ -43,11 +43,14 @@ def of_rare_names(data: DatasetInfo) -> Iterator[Anomaly]:
     letters = {_letters(other): other for other in frequent if len(other) >= _SHORTEST}
     long = [found for found in letters if len(found) >= _SHORTEST_NEAR]
     for name in (name for name, count in counts.items() if count <= _RARE * most):
-        near = difflib.get_close_matches(_letters(name), long, 1, _NEAR)
-        swapped = [found for found in letters if sorted(found) == sorted(_letters(name))]
+        own = _letters(name)
+        if own in letters:
+            continue
+        near = [found for found in long if _differ_in_a_letter(found, own)]
+        swapped = [found for found in letters if sorted(found) == sorted(own)]
         for found in (swapped or near)[:1]:
             other = letters[found]
-            if found != _letters(name) and counts[name] <= _RARE * counts[other]:
+            if counts[name] <= _RARE * counts[other]:
                 yield Anomaly(
                     f"the class '{name}' occurs {counted(counts[name], 'time')} and '{other}' "
                     f"{counts[other]}: they may be one class"
@@ -56,6 +59,16 @@ def of_rare_names(data: DatasetInfo) -> Iterator[Anomaly]:
 
 def _letters(name):
     return re.sub(r"[\W\d_]+", "", name.casefold())
+
+
+def _differ_in_a_letter(name, other):
+    """Returns whether one letter is missing, added or another one; not a prefix: "atypical"."""
+    if name.endswith(other) or other.endswith(name):
+        return False
+    pairs = enumerate(zip(name, other))
+    first = next((i for i, (a, b) in pairs if a != b), min(len(name), len(other)))
+    rest, of_other = name[first:], other[first:]
+    return rest[1:] == of_other[1:] or rest[1:] == of_other or rest == of_other[1:]
 
 
 def of_splits(data: DatasetInfo) -> Iterator[Anomaly]:

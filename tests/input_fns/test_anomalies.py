@@ -61,13 +61,36 @@ def test_two_spellings_of_a_class_are_a_warning(tmp_path, names, expected):
 
 
 @pytest.mark.parametrize(
-    ("name", "is_found"), [("postive", True), ("negative", False), ("positive 2", False)]
+    ("name", "is_found"),
+    [
+        ("postive", True),
+        ("positivve", True),
+        ("posotive", True),
+        ("negative", False),
+        ("positive 2", False),
+    ],
 )
 def test_a_rare_class_with_nearly_the_name_of_another_is_a_warning(tmp_path, name, is_found):
     data = write(tmp_path, [0] * 60 + [1] + [2] * 50)
     named = dataclasses.replace(data, class_names=("positive", name, "neutral"))
     expected = f"warning: the class '{name}' occurs 1 time and 'positive' 60: they may be one class"
     assert found(named) == [expected] * is_found
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("abnormal", "normal"),
+        ("female", "male"),
+        ("infected", "uninfected"),
+        ("atypical", "typical"),
+        ("hyperthermia", "hypothermia"),
+        ("boat", "coat"),
+    ],
+)
+def test_a_rare_class_with_the_opposite_name_of_another_has_no_warning(tmp_path, name, other):
+    data = write(tmp_path, [0] * 60 + [1] + [2] * 50)
+    assert found(dataclasses.replace(data, class_names=(other, name, "unknown"))) == []
 
 
 @pytest.mark.parametrize(("name", "is_found"), [("RCB", True), ("WBC", False), ("BC", False)])

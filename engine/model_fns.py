@@ -29,16 +29,17 @@ _SHOWN = 3  # names of variables in a line
 
 
 def check_training(settings: RunSettings, features, labels, params, step: TrainStep) -> None:
-    """Checks the training graph against `--best_metric` and the checkpoint to resume from.
+    """Checks the metrics of the model, `--best_metric` and the checkpoint to resume from.
 
     Prints which variables are not trained: the loss does not depend on them.
 
     Raises:
+      ModelError: a metric or a term of the loss has a reserved name.
       UsageError: the metric is unknown, or the checkpoint is of a different model.
     """
     best_metric = settings.evaluation.best_metric
     of_host = settings.model.host_metrics(params, settings.pipeline) if best_metric else ()
-    metrics.check_best_metric(best_metric, settings.model, features, labels, step, params, of_host)
+    metrics.check(best_metric, settings.model, features, labels, step, params, of_host)
     if settings.checkpoint:
         verify.check_variables(settings.checkpoint, params, training=True)
     if step.without_gradient and settings.task.is_chief:

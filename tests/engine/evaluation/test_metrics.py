@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from common.errors import UsageError
 from engine.evaluation import metrics
-from models.model import Loss
+from models.model import Loss, ModelError
 from models.vision import mlp
 
 
@@ -18,7 +18,7 @@ def check_best_metric(name):
         eval_outputs={"logits": tf.ones([13, 3])}, loss_names=("first", "second")
     )
     host_metrics = [types.SimpleNamespace(names=["bleu"])]
-    metrics.check_best_metric(name, mlp.MODEL, {}, tf.range(13), step, {}, host_metrics)
+    metrics.check(name, mlp.MODEL, {}, tf.range(13), step, {}, host_metrics)
 
 
 def test_the_mean_loss_excludes_padding(session):
@@ -76,8 +76,47 @@ def test_unknown_metrics_are_rejected():
         check_best_metric("acuracy")
 
 
+def check_names(names, loss_names=("first", "second")):
+    found = {name: (tf.ones([]), tf.no_op()) for name in names}
+    model = dataclasses.replace(mlp.MODEL, metrics=lambda *_: found)
+    step = types.SimpleNamespace(eval_outputs={}, loss_names=loss_names)
+    metrics.check("", model, {"image": tf.ones([13, 7])}, (), step, {}, [])
+
+
+@pytest.mark.parametrize(
+    "name", ["loss", "average_loss", "examples", "global_step", "checkpoint", "second_loss"]
+)
+def test_a_metric_with_the_name_of_another_value_is_an_error(name):
+    with pytest.raises(ModelError, match=rf"metrics: '{name}' is the name of .*Rename it"):
+        check_names([name])
+
+
+def test_a_term_that_is_named_average_is_an_error():
+    with pytest.raises(ModelError, match="losses: the mean of the term 'average' would be"):
+        check_names([], ["average", "other"])
+    check_names([], ["average"])  # a single term is not reported
+
+
+def test_the_mean_of_a_single_term_leaves_its_name_free():
+    check_names(["hinge_loss"], ["hinge"])
+
+
+def test_metrics_that_are_no_dict_are_an_error():
+    model = dataclasses.replace(mlp.MODEL, metrics=lambda *_: None)
+    step = types.SimpleNamespace(eval_outputs={}, loss_names=())
+    with pytest.raises(ModelError, match="metrics: returned None, not a dict of"):
+        metrics.check("", model, {"image": tf.ones([13, 7])}, (), step, {}, [])
+
+
+def test_an_evaluation_refuses_the_name_of_another_value(session):
+    found = {"examples": (tf.ones([]), tf.no_op())}
+    model = dataclasses.replace(mlp.MODEL, metrics=lambda *_: found)
+    with pytest.raises(ModelError, match="metrics: 'examples' is the name of"):
+        metrics.streaming(model, (), {}, {"loss": Loss(tf.ones([3]))}, tf.ones([3]), {})
+
+
 def test_a_model_without_labels_and_outputs_may_name_its_loss(session):
     model = dataclasses.replace(mlp.MODEL, metrics=lambda *_: {})
     step = types.SimpleNamespace(eval_outputs={}, loss_names=("loss",))
     features = {"image": tf.ones([13, 7])}
-    metrics.check_best_metric("average_loss", model, features, (), step, {}, [])
+    metrics.check("average_loss", model, features, (), step, {}, [])

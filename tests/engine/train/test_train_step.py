@@ -205,7 +205,7 @@ def test_variables_without_gradients_are_reported_once(capsys):
         task=types.SimpleNamespace(is_chief=True),
     )
     for _ in range(2):
-        model_fns.check_training(settings, {}, {}, {}, step)
+        model_fns.check_training(settings, {}, tf.zeros([5], tf.int32), {}, step)
     (line,) = capsys.readouterr().out.splitlines()
     assert "4 variables without a gradient" in line
     assert "unused/a, unused/b, unused/c, ..." in line

@@ -23,7 +23,7 @@ from engine.train import loss_reduction
 from engine.train.forward import decode, infer
 from input_fns.dataset_info import flatten, nest
 from models.layers import device
-from models.model import Loss, TrainStep
+from models.model import Loss, ModelError, TrainStep
 
 _SHOWN = 3  # names of variables in a line
 
@@ -161,7 +161,7 @@ def evaluate(settings: RunSettings, features, labels, params) -> EvalGraph:
         if model.decode is not None:
             with tf.compat.v1.variable_scope(tf.compat.v1.get_variable_scope(), reuse=True):
                 decoded = decode(model, features, params)
-        return model.predictions(features, decoded, params)
+        return _predictions(model, features, decoded, params)
 
     hooks = [
         reports.examples_hook(settings, features, labels, predictions),
@@ -177,6 +177,7 @@ def check_top_k(settings: RunSettings) -> None:
 
     Raises:
       UsageError: see `signatures.check_top_k`.
+      ModelError: the model does not return `{name: [batch, ...]}`.
     """
     if not (settings.export.dir and settings.export.top_k):
         return
@@ -187,8 +188,36 @@ def check_top_k(settings: RunSettings) -> None:
         names = settings.pipeline.features
         features = nest({name: receiver.features[name] for name in names})
         outputs = decode(model, features, params, is_portable=True)
-        predictions = model.predictions(features, outputs, params)
+        predictions = _predictions(model, features, outputs, params)
         signatures.check_top_k(predictions, settings.pipeline, settings.export.top_k)
+
+
+def _predictions(model, features, outputs, params):
+    """Returns `model.predictions(features, outputs, params)`.
+
+    Raises:
+      ModelError: it is not `{name: [batch, ...]}`.
+    """
+    found = model.predictions(features, outputs, params)
+    if not isinstance(found, dict) or not found:
+        raise ModelError(
+            f"predictions: returned {found!r:.60}, not a dict of a tensor [batch, ...] for each "
+            "name"
+        )
+    shapes = [tensor.shape for tensor in tf.nest.flatten(features)]
+    sizes = {None, *(shape.as_list()[0] for shape in shapes if shape.rank)}
+    for name, tensor in found.items():
+        if not tf.is_tensor(tensor):
+            raise ModelError(
+                f"predictions: '{name}' is a {type(tensor).__name__}, not a tensor [batch, ...]"
+            )
+        shape = tensor.shape
+        if shape.rank == 0 or (shape.rank and shape.as_list()[0] not in sizes):
+            raise ModelError(
+                f"predictions: '{name}' has the shape {shape}, not [batch, ...]. Repeat "
+                "for each example what all examples share (tf.tile), or leave it out"
+            )
+    return found
 
 
 def predict(settings: RunSettings, features, params) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -196,12 +225,15 @@ def predict(settings: RunSettings, features, params) -> tuple[dict[str, Any], di
 
     Returns:
       The predictions, `{name: [batch, ...]}`, and the export_outputs of the spec.
+
+    Raises:
+      ModelError: the model returns other predictions.
     """
     model = settings.model
 
     def predict_fn(features, model=model):
         outputs = decode(model, features, params, is_portable=True)
-        return model.predictions(features, outputs, params)
+        return _predictions(model, features, outputs, params)
 
     predictions = predict_fn(nest(features))  # the inputs of a SavedModel are flat
     others = {

@@ -16,6 +16,7 @@ from engine.checkpoints import find
 from engine.hooks import progress
 from input_fns import DataError
 from input_fns.core.predictions import PredictionWriter
+from models.model import ModelError
 
 _MAX_NAME_BYTES = 200  # below the limit of 255: a temporary name is longer
 
@@ -52,9 +53,20 @@ def batches(predict_fn: Callable, size: int, batch_size: int, checkpoint: str) -
       size: number of examples.
       batch_size: global batch size.
       checkpoint: path of the checkpoint.
+
+    Raises:
+      ModelError: the outputs of a batch differ in their number of examples.
     """
     hooks = [progress.EvalProgressHook("predict", size, batch_size)]
-    yield from predict_fn(hooks=hooks, checkpoint_path=checkpoint)
+    for batch in predict_fn(hooks=hooks, checkpoint_path=checkpoint):
+        sizes = {name: len(values) for name, values in batch.items()}
+        if len(set(sizes.values())) > 1:  # not known before: a shape is dynamic
+            shown = ", ".join(f"{name} {count}" for name, count in sizes.items())
+            raise ModelError(
+                f"predictions: the outputs of a batch have different numbers of rows: {shown}. "
+                "Return [batch, ...] for each name"
+            )
+        yield batch
 
 
 def write(settings, predict_fn: Callable) -> None:

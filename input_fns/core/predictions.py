@@ -129,6 +129,12 @@ class RowWriter:
     def _write_jsonl(self, file, batches):
         index = 0
         for batch in batches:
+            for name, values in batch.items():
+                if values.dtype.kind == "c":
+                    raise UsageError(
+                        f"the prediction '{name}' is {values.dtype}, which JSON cannot hold. Write "
+                        "arrays: --predict_output=PATH.npz"
+                    )
             columns = {name: values.tolist() for name, values in batch.items()}
             for row in zip(*columns.values()):
                 line = self.line({"index": index, **dict(zip(columns, row))})

@@ -49,6 +49,13 @@ def test_arrays(tmp_path):
         assert arrays["classes"].tolist() == [1, 0, 1]
 
 
+def test_complex_numbers_are_refused_as_json(tmp_path):
+    batches = iter([{"spectrum": np.ones([2, 3], np.complex64)}])
+    with pytest.raises(UsageError, match=r"'spectrum' is complex64, which JSON .*PATH\.npz"):
+        predictions.RowWriter().write(str(tmp_path / "p.jsonl"), batches)
+    assert not [*tmp_path.iterdir()]
+
+
 def test_no_file_remains_if_the_number_is_wrong(tmp_path):
     def batches():
         yield BATCHES[0]

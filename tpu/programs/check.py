@@ -10,6 +10,8 @@ import signal
 import tempfile
 import traceback
 
+from tensorflow_estimator.python.estimator.tpu import util as estimator_util
+
 from tpu.check import Report, check_program, compiler, explanations, format_text, hooks, to_json
 from tpu.check.spec_errors import model_fn_of
 from tpu.connect.topology import Topology
@@ -215,7 +217,7 @@ class _CallCheck:
             effort=compiler.FULL if self._effort == "full" else compiler.QUICK,
             hooks={mode: call.arguments.get("hooks")},
         )
-        fault = _missing_steps(call)
+        fault = _missing_steps(call) or _invalid_steps(call)
         if not fault:
             return report
         found = Finding(ERROR, "graph", fault, call.where, mode)
@@ -223,10 +225,13 @@ class _CallCheck:
 
     def _execute(self, call):
         with emulator.emulate(self._topology):
+            if call.on_tpu and _invalid_steps(call):
+                return call.execute()  # raises the error of TPUEstimator
             if call.method == "train":
                 return call.execute(steps=None, max_steps=self._steps_to_run(call))
             if call.method == "evaluate":
-                return call.execute(steps=min(self._steps, call.arguments.get("steps") or 10**9))
+                given = call.arguments.get("steps")
+                return call.execute(steps=self._steps if given is None else min(self._steps, given))
             if call.method == "predict":  # the generator needs the emulator to its end
                 size = 1 if call.yields_batches else call.predict_batch_size
                 found = list(itertools.islice(call.execute(), self._steps * size))
@@ -237,9 +242,9 @@ class _CallCheck:
         """Returns the value of max_steps that trains the first steps of the call only."""
         done = calls.global_step(call.estimator)
         last = done + self._steps
-        if call.arguments.get("steps"):
+        if call.arguments.get("steps") is not None:
             last = min(last, done + call.arguments["steps"])
-        if call.arguments.get("max_steps"):
+        if call.arguments.get("max_steps") is not None:
             last = min(last, max(done, call.arguments["max_steps"]))
         return last
 
@@ -248,15 +253,35 @@ class _CallCheck:
         return report.modes[mode].outputs if report and mode in report.modes else None
 
 
+def _step_arguments(call):
+    """Returns `{name: value}` of the arguments that set the number of steps of a call."""
+    names = {"train": ("steps", "max_steps"), "evaluate": ("steps",)}.get(call.method, ())
+    return {name: call.arguments.get(name) for name in names}
+
+
 def _missing_steps(call):
     """Returns what is wrong with a call without a number of steps; "" if it has one."""
-    names = {"train": ("steps", "max_steps"), "evaluate": ("steps",)}.get(call.method, ())
-    if not names or any(call.arguments.get(name) is not None for name in names):
+    given = _step_arguments(call)
+    if not given or any(value is not None for value in given.values()):
         return ""
     return (
-        f"{call.method} has no {' or '.join(names)}, and TPUEstimator raises ValueError: a TPU "
+        f"{call.method} has no {' or '.join(given)}, and TPUEstimator raises ValueError: a TPU "
         "does not run until the input ends. Give the number of batches"
     )
+
+
+def _invalid_steps(call):
+    """Returns what is wrong with the number of steps of a call; "" if it is valid or missing."""
+    given = {name: value for name, value in _step_arguments(call).items() if value is not None}
+    has = f"{call.method} has {' and '.join(f'{n}={value!r}' for n, value in given.items())}"
+    if len(given) > 1:
+        return f"{has}, and TPUEstimator raises ValueError. Remove one of them"
+    for name, value in given.items():
+        try:
+            estimator_util.check_positive_integer(value, name)
+        except (TypeError, ValueError) as error:
+            return f"{has}, and TPUEstimator raises {type(error).__name__}. Give a positive integer"
+    return ""
 
 
 def _identity(call):
@@ -273,7 +298,8 @@ def _identity(call):
     values = [
         (type(hook), [*hooks.kept_values(hook)]) for hook in call.arguments.get("hooks") or ()
     ]
-    return identity.snapshot(call.method, functions, options, values, _missing_steps(call))
+    fault = _missing_steps(call) or _invalid_steps(call)
+    return identity.snapshot(call.method, functions, options, values, fault)
 
 
 def _model_fn(estimator):

@@ -5,6 +5,7 @@ import pathlib
 import types
 from unittest import mock
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -51,6 +52,41 @@ def test_an_evaluation_until_the_input_ends_is_an_error(linear_program, capfd):
     out = capfd.readouterr().out
     assert "error graph (eval)" in out
     assert "evaluate has no steps, and TPUEstimator raises ValueError" in out
+
+
+def test_zero_evaluation_steps_are_an_error(evaluations, capfd):
+    program = evaluations("estimator.evaluate(Input('a'), steps=5 // 16)")
+    assert run(program) == 1
+    assert "evaluate has steps=0, and TPUEstimator raises ValueError" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "message"),
+    [
+        ("evaluate", {"steps": -2}, "evaluate has steps=-2, and TPUEstimator raises ValueError"),
+        ("evaluate", {"steps": 2.5}, "evaluate has steps=2.5, and TPUEstimator raises TypeError"),
+        ("train", {"max_steps": 0}, "train has max_steps=0, and TPUEstimator raises ValueError"),
+        ("train", {"steps": 2, "max_steps": 3}, "train has steps=2 and max_steps=3, and TPU"),
+    ],
+)
+def test_invalid_steps(method, arguments, message):
+    assert check._invalid_steps(Call(method, None, arguments, "", None)).startswith(message)
+
+
+@pytest.mark.parametrize("steps", [None, 3, np.int64(3)])
+def test_valid_or_missing_steps(steps):
+    assert not check._invalid_steps(Call("evaluate", None, {"steps": steps}, "", None))
+
+
+def test_executed_call_with_invalid_steps_raises_the_error_of_tpu_estimator(evaluations, capfd):
+    source = """
+try:
+    estimator.evaluate(Input("a"), steps=0)
+except ValueError as error:
+    print("raised", error)
+"""
+    assert run(evaluations(source), steps=2) == 1
+    assert "raised Eval steps must be positive, got 0" in capfd.readouterr().out
 
 
 @pytest.mark.slow(cost=0.1)

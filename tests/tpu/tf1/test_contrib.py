@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tests import numerics
+from tpu.graph import op_types, tpu_kernels
 from tpu.tf1 import areas
 from tpu.tf1 import contrib as contrib_package
 
@@ -438,6 +439,15 @@ class TestCrf:
         (variable,) = v1.trainable_variables()
         assert variable.op.name == "transitions"
         assert variable.shape == [3, 3]
+
+    def test_a_variable_is_read_by_an_operation_that_a_tpu_has(self, contrib):
+        transitions = v1.get_variable("scores", [3, 3], use_resource=True)
+        tags, lengths = tf.zeros([2, 4], tf.int32), tf.constant([4, 3])
+        contrib.crf.crf_log_likelihood(tf.zeros([2, 4, 3]), tags, lengths, transitions)
+        contrib.crf.crf_decode(tf.zeros([2, 4, 3]), transitions, lengths)
+        operations = v1.get_default_graph().get_operations()
+        reads = {op.type for op in operations if op.type in op_types.READS}
+        assert all(tpu_kernels.has_kernel(op_type) for op_type in reads)
 
 
 def test_predictor_of_a_saved_model(contrib, session, tmp_path):

@@ -49,6 +49,8 @@ def crf_unary_score(tag_indices, sequence_lengths, inputs):
 def crf_binary_score(tag_indices, sequence_lengths, transition_params):
     """Returns the sums [batch] of the scores of the transitions."""
     pairs = tf.stack([tag_indices[:, :-1], tag_indices[:, 1:]], axis=-1)
+    # A TPU has no ResourceGatherNd, which reads a variable.
+    transition_params = tf.convert_to_tensor(transition_params)
     mask = _mask(tag_indices, sequence_lengths, transition_params.dtype)[:, 1:]
     return tf.reduce_sum(tf.gather_nd(transition_params, pairs) * mask, axis=1)
 

@@ -98,6 +98,8 @@ _ESTIMATOR_ERRORS = (
 )
 # `shape[0].value` of a program for TensorFlow 1.x that runs with the shapes of version 2.
 _OLD_DIMENSION = re.compile(r"^'(int|NoneType)' object has no attribute 'value'$")
+# A method with the signature of TensorFlow 1.x, to which batch norm of Keras 2.15 passes a mask.
+_NO_MASK = re.compile(r"_(moments|calculate_mean_and_var)\(\) got an unexpected .* 'mask'")
 # Pattern of an XLA error with the name and type of a node -> explanation.
 _XLA_ERRORS = (
     (
@@ -180,12 +182,14 @@ def explain_error(error) -> str:
 
 
 def advice_on_version(error) -> str:
-    """Returns ": ..." for an error that the shapes of TensorFlow 1.x avoid; "" for others."""
+    """Returns ": ..." for an error that another version of TensorFlow avoids; "" for others."""
     if isinstance(error, AttributeError) and _OLD_DIMENSION.match(text_of(error)):
         return (
             ": the sizes of a shape are ints in TensorFlow 2. Add --tf1, or call "
             "tf.compat.v1.disable_v2_behavior()"
         )
+    if isinstance(error, TypeError) and _NO_MASK.search(text_of(error)):
+        return ": Keras 2.15 passes it to this method. Add --tf1, or add the argument mask=None"
     return ""
 
 

@@ -1,7 +1,8 @@
 """Makes functions of TensorFlow 2.15 accept calls with the arguments of 1.15.
 
 The table lists the functions whose arguments were renamed, removed or reordered. Calls that are
-valid in 2.15 are unchanged: Keras and TensorFlow itself use the same functions.
+valid in 2.15 are unchanged: Keras and TensorFlow itself use the same functions. A method that a
+program overrides with the arguments of 1.15 is called with these.
 """
 
 from __future__ import annotations
@@ -96,11 +97,13 @@ _CHANGES = (
         renamed={"virtual_devices": "logical_devices"},
     ),
 )
+# Methods of batch norm that programs override to sum over the cores. 2.15 passes them a mask too.
+_OVERRIDDEN = ("_moments", "_calculate_mean_and_var")
 
 
 @contextlib.contextmanager
 def accepted():
-    """Accepts calls with the arguments of 1.15 in a `with` block."""
+    """Accepts calls and overriding methods with the arguments of 1.15 in a `with` block."""
     with contextlib.ExitStack() as stack:
         for change in _CHANGES:
             owner, name, function = _find(f"{change.module}.{change.name}")
@@ -109,7 +112,40 @@ def accepted():
             for holder in holders:
                 setattr(holder, name, wrapper)
                 stack.callback(setattr, holder, name, function)
+        stack.enter_context(_accepted_overrides())
         yield
+
+
+@contextlib.contextmanager
+def _accepted_overrides():
+    """Lets subclasses of batch norm, if defined in a `with` block, override methods of 1.15."""
+    from keras.src.layers.normalization import batch_normalization
+
+    base = batch_normalization.BatchNormalizationBase
+
+    def init_subclass(cls, **kwargs):
+        super(base, cls).__init_subclass__(**kwargs)
+        for name in _OVERRIDDEN:
+            if name in vars(cls):
+                setattr(cls, name, _accepting_mask(vars(cls)[name]))
+
+    base.__init_subclass__ = classmethod(init_subclass)
+    try:
+        yield
+    finally:
+        del base.__init_subclass__
+
+
+def _accepting_mask(method):
+    parameters = inspect.signature(method).parameters.values()
+    if any(one.name == "mask" or one.kind == one.VAR_KEYWORD for one in parameters):
+        return method
+
+    @functools.wraps(method)
+    def call(*args, mask=None, **kwargs):  # batch norm of 1.15 ignores masks
+        return method(*args, **kwargs)
+
+    return call
 
 
 def _find(path):

@@ -10,6 +10,7 @@ from tensorflow.python.ops import array_ops, array_ops_stack, bincount_ops, math
 from tensorflow.python.tpu import tpu_embedding, tpu_replication
 from tensorflow.python.util import nest
 
+from tpu.check import explanations
 from tpu.tf1 import moved_names, old_signatures
 
 v1 = tf.compat.v1
@@ -167,3 +168,32 @@ def test_removed_argument(old_arguments):
 def test_a_call_that_neither_release_accepts(old_arguments):
     with pytest.raises(TypeError, match="nothing"):
         tf.nn.top_k([1.0], nothing=3)
+
+
+def make_cross_replica_norm(base):
+    class CrossReplicaNorm(base):
+        def _moments(self, inputs, reduction_axes, keep_dims):
+            mean, variance = super()._moments(inputs, reduction_axes, keep_dims=keep_dims)
+            return mean + 7, variance
+
+    return CrossReplicaNorm
+
+
+@pytest.mark.parametrize("base", [v1.layers.BatchNormalization, v1.keras.layers.BatchNormalization])
+def test_moments_that_a_batch_norm_of_1_15_overrides(old_arguments, base):
+    with tf.Graph().as_default(), v1.Session() as session:
+        layer = make_cross_replica_norm(base)(momentum=0.5, fused=False)
+        update = layer(tf.fill([2, 3], 5.0), training=True), layer.updates
+        session.run(v1.global_variables_initializer())
+        session.run(update)
+        assert session.run(layer.moving_mean).tolist() == [6] * 3
+
+
+def test_overridden_moments_end_with_the_block():
+    with old_signatures.accepted():
+        pass
+    norm = make_cross_replica_norm(v1.layers.BatchNormalization)(fused=False)
+    with tf.Graph().as_default(), pytest.raises(TypeError, match="'mask'") as error:
+        norm(tf.zeros([2, 3]), training=True)
+    advice = ": Keras 2.15 passes it to this method. Add --tf1, or add the argument mask=None"
+    assert explanations.advice_on_version(error.value) == advice

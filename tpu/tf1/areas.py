@@ -32,6 +32,14 @@ MODULES = {
 # The names of an area today: `{area: {module, or part of tf.compat.v1: "name old=new"}}`.
 # `contrib/` has those that TensorFlow 2.15 lacks.
 ALIASES = {
+    "autograph": {
+        "tensorflow.python.autograph.core.converter": "ConversionOptions Feature",
+        "tensorflow.python.autograph.impl.api": """AutoGraphError StackTraceMapper convert
+            converted_call do_not_convert""",
+        "tensorflow.python.autograph.lang.directives": "set_element_type set_loop_options",
+        "tensorflow.python.autograph.lang.special_functions": "stack tensor_list",
+        "v1.autograph": "to_code to_graph",
+    },
     "checkpoint": {
         "tensorflow.python.trackable.autotrackable": "Checkpointable=AutoTrackable",
         "tensorflow.python.trackable.base": "CheckpointableBase=Trackable",
@@ -75,6 +83,13 @@ ALIASES = {
             linear_logit_fn_builder make_early_stopping_hook make_stop_at_checkpoint_step_hook
             stop_if_higher_hook stop_if_lower_hook stop_if_no_decrease_hook
             stop_if_no_increase_hook""",
+    },
+    "feature_column": {
+        "tensorflow.python.feature_column.sequence_feature_column": "concatenate_context_input",
+        "v1.feature_column": """sequence_categorical_column_with_hash_bucket
+            sequence_categorical_column_with_identity
+            sequence_categorical_column_with_vocabulary_file
+            sequence_categorical_column_with_vocabulary_list sequence_numeric_column""",
     },
     "framework": {
         "tensorflow.python.framework.smart_cond": "smart_case smart_cond smart_constant_value",
@@ -181,7 +196,6 @@ _STRATEGIES = "tensorflow.python.distribute.distribute_lib"
 # Old module (below `tensorflow.`): modules that have its contents today. The longest match counts,
 # the rest of the name is appended.
 MOVED = {
-    "contrib.autograph": "tensorflow.python.autograph",
     "contrib.cluster_resolver.python.training": "tensorflow.python.distribute.cluster_resolver",
     "contrib.gan": "tensorflow_gan",
     "contrib.keras": "keras.api._v1.keras",

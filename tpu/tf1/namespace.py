@@ -238,9 +238,12 @@ def _area_attribute(area, attribute):
                 return _source_attribute(source, new or old)
     for source in areas.SOURCES.get(area, "").split():
         try:
-            return _source_attribute(source, attribute)
+            found = _source_attribute(source, attribute)
         except (ImportError, AttributeError):
             continue
+        # Not a module that the source imports for itself, such as `variables` of tf_slim.
+        if not isinstance(found, types.ModuleType) or found.__name__.startswith(f"{source}."):
+            return found
     raise LookupError(attribute)
 
 

@@ -15,7 +15,7 @@ from tensorflow.python.platform import tf_logging
 from tensorflow.python.util import deprecation
 
 from tpu import tf1
-from tpu.tf1 import imports, program_files
+from tpu.tf1 import areas, imports, program_files
 
 
 def test_a_program_gets_the_names_of_1_15(run_old):
@@ -122,6 +122,9 @@ IMPORTS = {
     "from tensorflow.compat.v1 import estimator as x": f"{ESTIMATOR}.api._v1.estimator",
     "from tensorflow import contrib as x": "tensorflow.contrib",
     "from tensorflow.contrib import tpu as x": "tensorflow.contrib.tpu",
+    "from tensorflow.contrib.autograph import do_not_convert as x": (
+        "tensorflow.python.autograph.impl.api"
+    ),
     "import tensorflow.contrib.summary as x": "tensorflow.contrib.summary",
     "from tensorflow.contrib.tpu.python.tpu import tpu_config as x": f"{ESTIMATOR}.tpu.tpu_config",
     "import tensorflow.contrib.tpu.python.tpu.tpu_optimizer as x": f"{TPU}.tpu_optimizer",
@@ -172,6 +175,15 @@ def test_names_of_a_moved_module(run_old):
     )
     assert found["iterator"] is tf.compat.v1.train.checkpoints_iterator
     assert found["params"].a == 1
+
+
+def test_a_module_that_a_source_imports_is_not_a_name_of_it(run_old, monkeypatch):
+    source = types.ModuleType("a_source")
+    source.ops, source.model_variable = tf_ops, object()
+    monkeypatch.setitem(sys.modules, "a_source", source)
+    monkeypatch.setitem(areas.SOURCES, "framework", "a_source")
+    found = run_old("from tensorflow.contrib.framework.python import ops; x = ops.model_variable")
+    assert found["x"] is source.model_variable
 
 
 def test_replaced_functions_of_2_15_are_used(run_old, monkeypatch):

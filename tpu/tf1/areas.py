@@ -227,11 +227,15 @@ MOVED = {
     "python.layers": "keras.src.legacy_tf_layers tensorflow.python.layers",
 }
 
+# What to do about missing names; the longest prefix counts.
 _ADVICE = {
     "tf.examples.tutorials": "Read the data with tf.keras.datasets.mnist.",
     "tf.contrib.cudnn_rnn": "cuDNN needs a GPU. Use tf.nn.rnn_cell.LSTMCell.",
     "tf.contrib.distributions": "Run: pip install 'tensorflow-probability==0.23.0'.",
+    "tf.contrib.feature_column": "Use tf.keras.experimental.SequenceFeatures.",
     "tf.contrib.learn": "Use tf.estimator.",
+    "tf.contrib.learn.datasets": "Read the data with tf.keras.datasets.",
+    "tf.contrib.learn.preprocessing": "Use tf.keras.preprocessing.text.Tokenizer.",
     "tf.contrib.gan": "Run: pip install tensorflow-gan.",
     "tf.contrib.slim": "Run: pip install tf_slim.",
     "tf.contrib.layers": "Run: pip install tf_slim (it has most of tf.contrib.layers).",
@@ -243,8 +247,9 @@ _DEFAULT_ADVICE = "Replace it with an equivalent of TensorFlow 2.15, or remove t
 
 def advice(name: str) -> str:
     """Returns what to do about a missing name, a sentence."""
-    area = ".".join(name.split(".")[:3])
-    text = _ADVICE.get(area, _DEFAULT_ADVICE)
+    parts = name.split(".")
+    prefixes = [".".join(parts[:length]) for length in range(len(parts), 0, -1)]
+    text = next((_ADVICE[prefix] for prefix in prefixes if prefix in _ADVICE), _DEFAULT_ADVICE)
     if "pip install tf_slim" in text and importlib.util.find_spec("tf_slim") is not None:
         return f"The installed tf_slim lacks it too. {_DEFAULT_ADVICE}"
     return text

@@ -232,6 +232,17 @@ def test_a_missing_name_is_refused_in_one_line_at_its_use(run_old, tmp_path, sou
     assert message.endswith(".")
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("tf.contrib.learn.Estimator", "Use tf.estimator."),
+        ("tf.contrib.learn.datasets.mnist.load", "Read the data with tf.keras.datasets."),
+    ],
+)
+def test_advice_is_that_of_the_longest_prefix(name, text):
+    assert areas.advice(name) == text
+
+
 def test_importing_a_missing_name_is_allowed(run_old):
     run_old(
         """

@@ -36,7 +36,7 @@ def format_text(report: Report, color: bool = False) -> str:
     lines += _embedding_lines(report)
     rules = _by_rule(report.findings)
     lines += [""] if rules else []
-    for (level, code), entries in rules.items():
+    for (level, code, _), entries in rules.items():
         name, *rest = _rule_lines(level, code, entries)
         lines += [f"{paint(_COLORS[level], level)} {name}", *rest]
     lines.append("")
@@ -49,16 +49,22 @@ def format_text(report: Report, color: bool = False) -> str:
 
 
 def _by_rule(findings):
-    """Returns `{(level, code): {(message, where): [findings that differ in the mode]}}`."""
+    """Returns `{(level, code, modes): {(message, where): [findings that differ in the mode]}}`.
+
+    Only errors are told apart by their modes, as each is named.
+    """
+    found = {}
+    for one in findings:
+        found.setdefault((one.level, one.code, one.message, one.where), []).append(one)
     rules = {}
-    for found in findings:
-        entries = rules.setdefault((found.level, found.code), {})
-        entries.setdefault((found.message, found.where), []).append(found)
+    for (level, code, *entry), same in found.items():
+        modes = tuple(one.mode for one in same) if level == ERROR else ()
+        rules.setdefault((level, code, modes), {})[tuple(entry)] = same
     return rules
 
 
 def _rule_lines(level, code, entries):
-    """Returns the lines about the findings of one rule, which are sorted by cost.
+    """Returns the lines about findings of one rule, which are sorted by cost.
 
     Each error is named; of warnings and notes the costliest, and all places.
     """

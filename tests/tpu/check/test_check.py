@@ -20,6 +20,7 @@ from tests.tpu.check.classifier import (
     run_check,
 )
 from tpu.check import (
+    Report,
     check,
     check_program,
     codes,
@@ -29,7 +30,8 @@ from tpu.check import (
     format_text,
     to_json,
 )
-from tpu.findings import ERROR, WARNING
+from tpu.connect import topology
+from tpu.findings import ERROR, WARNING, Finding
 from tpu.graph import tpu_kernels
 
 tf1 = tf.compat.v1
@@ -734,6 +736,17 @@ def test_format_text():
     (place,) = [i for i, line in enumerate(lines) if line.startswith("error op (train): Image")]
     assert lines[place + 1] == f"    at {find_line(rotation, '# HERE')}"
     assert any(line.startswith("memory") and "about" in line for line in lines)
+
+
+def test_errors_of_different_modes_are_not_joined():
+    findings = [
+        Finding(ERROR, "graph", "no labels", "a.py:3", "train"),
+        Finding(ERROR, "graph", "no loss", "a.py:5", "eval"),
+        Finding(ERROR, "graph", "no labels", "a.py:3", "predict"),
+    ]
+    lines = format_text(Report(topology.find("v3-8"), tuple(findings), {}, ())).splitlines()
+    place = lines.index("error graph (train, predict): no labels")
+    assert lines[place + 2] == "error graph (eval): no loss"
 
 
 def test_format_text_in_color():

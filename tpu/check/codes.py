@@ -27,7 +27,8 @@ _TEXTS = {
         error for tables, iterators, strings and placeholders, which cannot enter a TPU program:
         look words up in input_fn instead. A warning for numbers: the host computes them once per
         session.run, so all iterations_per_loop steps see the same value. Create the tensor inside
-        model_fn.""",
+        model_fn. Keras layers that are called without `training=` read a tensor that is False: pass
+        `training=(mode == tf.estimator.ModeKeys.TRAIN)`.""",
     "clip-before-sum": """
         Gradients are clipped on each core before CrossShardOptimizer sums them, so results differ
         from one device. The norm of a core's gradient is larger than that of the average, so the

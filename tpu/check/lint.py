@@ -36,6 +36,7 @@ _AUGMENTATION_SCOPE = re.compile(
     r"(?:^|.*?/)(random_(?:flip_left_right|flip_up_down|brightness|contrast|saturation|hue|crop))"
     r"(?:_\d+)?/"
 )
+_LEARNING_PHASE = re.compile(r"(?:^|/)keras_learning_phase(?:_\d+)?$")
 _MIN_PADDING = 0.05  # share of padding that is worth a finding
 
 
@@ -180,6 +181,8 @@ def check_captures(step):
     for name, tensor in step.program.external_tensors.items():
         if tensor.op.type in (*_INPUT_OPS, "Const") or name not in used:
             continue
+        if _LEARNING_PHASE.search(tensor.op.name):  # see check_learning_phase
+            continue
         if tensor.dtype in (tf.resource, tf.variant, tf.string) or tensor.op.type == "Placeholder":
             message = (
                 f"the model uses '{name}' ({tensor.op.type}), which is created outside of model_fn "
@@ -193,6 +196,20 @@ def check_captures(step):
                 "model_fn"
             )
             yield WARNING, "capture", message, tensor.op
+
+
+@rule
+def check_learning_phase(step):
+    """Keras layers that train as in evaluation: their learning phase is False on a TPU."""
+    if step.mode != tf.estimator.ModeKeys.TRAIN:
+        return
+    for op in step.operations:
+        if any(_LEARNING_PHASE.search(tensor.op.name) for tensor in used_inputs(op)):
+            message = (
+                "a Keras layer is called without training=, so that dropout and batch norm compute "
+                "as in evaluation. Pass training=(mode == tf.estimator.ModeKeys.TRAIN)"
+            )
+            yield WARNING, "capture", message, op
 
 
 @rule

@@ -182,6 +182,17 @@ def test_number_of_the_host_is_a_warning():
     assert "computed on the host once per session.run" in finding.message
 
 
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_keras_layer_without_training_is_a_warning_in_training(mode):
+    def loss(features, labels):
+        return squares(tf1.keras.layers.Dropout(0.5)(features), labels)
+
+    findings = check(make_model_fn(loss), mode=mode).findings
+    messages = [f.message.partition(",")[0] for f in findings if f.code == "capture"]
+    expected = ["a Keras layer is called without training="]
+    assert messages == (expected if mode == "train" else [])
+
+
 # ---- Outside compilation ----
 
 

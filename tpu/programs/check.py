@@ -7,8 +7,8 @@ import dataclasses
 import itertools
 import os
 import signal
+import sys
 import tempfile
-import traceback
 
 from tensorflow_estimator.python.estimator.tpu import util as estimator_util
 
@@ -17,7 +17,7 @@ from tpu.check.spec_errors import model_fn_of
 from tpu.connect.topology import Topology
 from tpu.emulator import emulator
 from tpu.findings import ERROR, NOTE, WARNING, Finding
-from tpu.programs import calls, identity, placeholders, processes, streams
+from tpu.programs import calls, failures, identity, placeholders, processes, streams
 from tpu.programs.placeholders import Placeholders
 from tpu.programs.program import Program, log
 
@@ -25,7 +25,14 @@ _MODES = {"train": "train", "evaluate": "eval", "predict": "predict", "export": 
 _LEVELS = (ERROR, WARNING, NOTE)
 
 
-def run(program: Program, tpu_topology: Topology, steps: int, effort: str, report_path) -> int:
+def run(
+    program: Program,
+    tpu_topology: Topology,
+    steps: int,
+    effort: str,
+    report_path,
+    verbose: bool = False,
+) -> int:
     """Runs a program; checks its Estimator calls, and prints a report with a column for each.
 
     Args:
@@ -35,6 +42,7 @@ def run(program: Program, tpu_topology: Topology, steps: int, effort: str, repor
         results: no checkpoint, metrics of 0, one batch of predictions of 0.
       effort: of the TPU compiler, "quick", "full" or "off".
       report_path: path of a JSON file to write, or None.
+      verbose: True for the whole stack of an error of the program, frames of libraries included.
 
     Returns:
       0 if all was checked and nothing has errors; 1 with errors; 2 if a call, or what follows the
@@ -59,8 +67,9 @@ def run(program: Program, tpu_topology: Topology, steps: int, effort: str, repor
             if not explanations.is_of_program(raised):
                 raise
             if not check.placeholders.are_used:  # else the stack of a program that is right
-                traceback.print_exc()
+                streams.write(failures.format_error(raised, verbose), sys.stderr)
             check.stopped = explanations.describe_with_place(raised)
+            check.is_reported = raised is check.expected
         return signals.status(check.finish())
 
 
@@ -70,6 +79,8 @@ class _CallCheck:
     Attributes:
       placeholders: results for the program, if no step is executed.
       stopped: why the program stopped early; "" if it did not.
+      expected: the error of an executed call whose graph the check could not build either, or None.
+      is_reported: True if `expected` stopped the program.
       interrupted: the signal that ended the program; "" if none did.
     """
 
@@ -80,6 +91,7 @@ class _CallCheck:
         self._reports = {}  # {identity of a call: (its mode, its Report)}
         self.placeholders = Placeholders(self._outputs)
         self.stopped = self.interrupted = ""
+        self.expected, self.is_reported = None, False
         self._skipped: list[str] = []
         self._running = ""  # the call that is being checked
         self._owner, self._status = os.getpid(), None
@@ -145,6 +157,8 @@ class _CallCheck:
                 f"the program, which ran with placeholder results, stopped: {self.stopped}. "
                 "--steps=N executes its calls"
             )
+        elif self.stopped and self.is_reported:
+            unchecked["later calls"] = f"the program stopped: {self.stopped}"
         elif self.stopped:
             findings.append(Finding(ERROR, "program", f"the program stopped: {self.stopped}"))
         if not self._checked and (self.interrupted or not self._running):
@@ -180,19 +194,28 @@ class _CallCheck:
         if runs_on_tpu and mode != "export":
             with call.estimator._ctx.with_mode({"predict": "infer"}.get(mode, mode)) as context:
                 runs_on_tpu = not context._is_running_on_cpu(is_export_mode=False)
+        report = None
         if runs_on_tpu:
-            self._check(call, mode, name)
+            report = self._check(call, mode, name)
         else:
             self._skipped.append(f"{name} at {call.where}: it runs without a TPU (use_tpu=False)")
         if self._steps:
-            return self._execute(call)
+            try:
+                return self._execute(call)
+            except Exception as error:
+                found = report.findings if report else ()
+                # A call without a number of steps runs here all the same.
+                if {one.message for one in found if one.code == "graph"} - {_missing_steps(call)}:
+                    self.expected = error
+                raise
         self.placeholders.are_used = True
         return self.placeholders.result(call)
 
     def _check(self, call, mode, name):
+        """Returns the report of a call, which is checked if none before was the same."""
         key = _identity(call)
         if key in self._reports:
-            return
+            return self._reports[key][1]
         log(f"checking {name} at {call.where}")
         self._running = f"{name} at {call.where}"
         try:
@@ -202,6 +225,7 @@ class _CallCheck:
         self._checked.append((mode, report))
         # Under both states of a program that counts its calls, for example.
         self._reports[key] = self._reports[_identity(call)] = mode, report
+        return report
 
     def _report_of(self, call, mode):
         if mode == "export":

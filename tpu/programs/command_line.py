@@ -94,7 +94,12 @@ def _run(program, arguments):
         from tpu.programs import check
 
         return check.run(
-            program, arguments.topology, arguments.steps, arguments.compiler, arguments.report
+            program,
+            arguments.topology,
+            arguments.steps,
+            arguments.compiler,
+            arguments.report,
+            verbose=arguments.verbose,
         )
     from tpu.programs import compare
 
@@ -228,7 +233,7 @@ def _parser():
         help="train without clipping gradients by their norm, which differs per core if it comes "
         "before the all-reduce",
     )
-    for command in (emulate, run, compare):
+    for command in (emulate, run, check, compare):
         command.add_argument(
             "--verbose",
             action="store_true",

@@ -158,7 +158,17 @@ def test_predictions_are_an_iterator_that_can_be_closed(linear_program, script, 
 
 def test_an_error_of_the_program(script, capfd):
     assert run(script("raise ValueError('no data')")) == 2
-    assert "ValueError: no data (at " in capfd.readouterr().out
+    out, err = capfd.readouterr()
+    assert "ValueError: no data (at " in out
+    assert err.startswith("Traceback (most recent call last; the program's own lines")
+    assert "runpy" not in err
+
+
+def test_error_of_a_call_that_cannot_be_built_is_one_error(evaluations, capfd):
+    assert run(evaluations("evaluate('missing')"), steps=1) == 1
+    *_, line, verdict = capfd.readouterr().out.splitlines()
+    assert line.startswith("later calls: not checked: the program stopped: FileNotFoundError ")
+    assert verdict == "1 error"
 
 
 def test_interrupted_check_reports_what_it_checked(script, linear_program, tmp_path, capfd):

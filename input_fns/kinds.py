@@ -130,7 +130,6 @@ class Kind:
     side_names: ClassVar[tuple[str, ...]] = ()
     side_fields: ClassVar[tuple[str, ...]] = ()  # fields with the names of these files
     model_fields: ClassVar[tuple[str, ...]] = ()  # fields that models read as `properties`
-    random_block: ClassVar[int] = 1024  # examples of a block of a synthetic data set
 
     # Metadata.
 

@@ -45,7 +45,6 @@ class Audio(Kind):
     side_fields = ("vocabulary",)
     noun = "recordings"
     flags = ("augment",)
-    random_block = 64
 
     def validate(self, where):
         """Raises DataError if the sizes of `where` in dataset.json are not those of transcripts."""

@@ -12,7 +12,8 @@ from input_fns.dataset_info import Feature
 from input_fns.pipeline import Pipeline
 from input_fns.record_pipeline import RecordPipeline
 
-_MAX_BYTES = 2**27  # of the random rows of a global batch; larger batches repeat them
+# Of the random rows of a global batch, and of a split; larger ones repeat them.
+_MAX_BYTES, _MAX_ROWS = 2**27, 1024
 
 
 class SyntheticPipeline(RecordPipeline):
@@ -42,7 +43,8 @@ class SyntheticPipeline(RecordPipeline):
 
         def input_fn(params):
             shard = input_context.from_params(params)
-            (features, labels), size = self._training_rows(shard.global_batch_size, seed)
+            draw = self.data.kind.random_training_examples
+            (features, labels), size = self._rows(draw, shard.global_batch_size, seed)
             seeds = np.random.default_rng(seed).integers(0, 2**24, [size, 2], np.int32)
             first = shard.host * shard.host_batch_size
             # The rows of the global batch are those again and again.
@@ -62,21 +64,16 @@ class SyntheticPipeline(RecordPipeline):
 
         return input_fn
 
-    def _training_rows(self, wanted, seed):
+    def _rows(self, draw, wanted, seed):
         """Returns random examples and their number: `wanted`, or fewer if these are large."""
-
-        def draw(size):
-            return self.data.kind.random_training_examples(self._pipeline, size, seed)
-
-        one = sum(array.nbytes for array in tf.nest.flatten(draw(1)))
+        one = sum(array.nbytes for array in tf.nest.flatten(draw(self._pipeline, 1, seed)))
         size = min(wanted, max(1, _MAX_BYTES // one))
-        return draw(size), size
+        return draw(self._pipeline, size, seed), size
 
     def in_order(self, split: str, host_shard: HostShard | None = None) -> tf.data.Dataset:
         """Returns as many examples as the split has, in batches of any size."""
-        kind = self.data.kind
-        whole, rest = divmod(self.data.split(split).num_examples, kind.random_block)
-        batch = kind.random_examples(self._pipeline, kind.random_block, seed=0)
+        batch, size = self._rows(self.data.kind.random_examples, _MAX_ROWS, seed=0)
+        whole, rest = divmod(self.data.split(split).num_examples, size)
         blocks = _repeated([batch]).take(whole)
         first = tf.nest.map_structure(lambda values: values[:rest], batch)
         dataset = blocks.concatenate(_repeated([first]).take(int(rest > 0)))

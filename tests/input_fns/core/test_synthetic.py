@@ -63,6 +63,16 @@ def test_cores_get_the_rows_of_the_global_batch(data_dir, session, monkeypatch, 
             np.testing.assert_array_equal(np.concatenate(classes), labels[here])
 
 
+def test_a_split_of_large_examples_repeats_a_few(data_dir, session, monkeypatch):
+    monkeypatch.setattr(synthetic, "_MAX_BYTES", 7 * 5 * 6)
+    pipeline = like(data_dir)
+    size = pipeline.data.split("train").num_examples
+    dataset = pipeline.in_order("train").unbatch().batch(size)
+    images = session.run(tf.compat.v1.data.make_one_shot_iterator(dataset).get_next())[0]["image"]
+    assert len(images) == size
+    assert len(np.unique(images.reshape(size, -1), axis=0)) == 5
+
+
 @pytest.mark.parametrize("kind", TARGETS[1:])
 def test_random_targets_are_like_those_of_a_data_set(data_dir, kind, session):
     data = dataset_info.read(data_dir)

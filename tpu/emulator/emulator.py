@@ -151,6 +151,8 @@ def is_of_estimator(computation: Callable) -> bool:
 
 def _run_on(cores, real_split_compile_and_replicate):
     def split_compile_and_replicate(computation, inputs=None, *args, **kwargs):
+        if tf.compat.v1.get_default_graph().building_function:  # an export for TPUs (export_to_tpu)
+            return real_split_compile_and_replicate(computation, inputs, *args, **kwargs)
         num_cores = 1 if inputs is None else len(inputs)
         outputs, has_tensors = [], True
 

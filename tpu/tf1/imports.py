@@ -78,7 +78,7 @@ class _Importer:
         if module.__name__ in sys.modules:
             # Imports the submodules in fromlist.
             self._import(module.__name__, fromlist=fromlist)
-        return namespace.lenient(module)
+        return namespace.lenient(module, name)
 
     def import_module(self, name, package=None):
         """importlib.import_module."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
-import sys
 import types
 
 from tpu.tf1 import areas, program_files
@@ -58,15 +57,15 @@ class _Lenient:
 
 
 class _PrivateApi:
-    """tensorflow.python, for `from tensorflow.python import estimator`, which moved."""
+    """A package that lost modules, for `from tensorflow.python import estimator`, which moved."""
 
-    def __init__(self, module):
-        self._module = module
+    def __init__(self, module, old_name):
+        self._module, self._old_name = module, old_name
         self.__name__ = module.__name__
 
     def __getattr__(self, attribute):
         moved = (
-            None if attribute.startswith("__") else _moved_module(f"{self.__name__}.{attribute}")
+            None if attribute.startswith("__") else _moved_module(f"{self._old_name}.{attribute}")
         )
         return getattr(self._module, attribute) if moved is None else moved
 
@@ -88,7 +87,8 @@ class _TensorFlow(types.ModuleType):
         if attribute == "pywrap_tensorflow":
             return importlib.import_module("tpu.tf1.pywrap_tensorflow")
         if attribute in ("python", "core"):
-            return importlib.import_module(f"tensorflow.{attribute}")
+            name = f"tensorflow.{attribute}"
+            return lenient(importlib.import_module(name), name)
         if attribute.startswith("__"):
             return getattr(importlib.import_module("tensorflow"), attribute)
         raise unavailable(f"tensorflow.{attribute}")
@@ -149,11 +149,14 @@ def _public_module(name):
     return found
 
 
-def lenient(module):
-    """Returns the module that `from module import names` reads."""
-    if module.__name__ == "tensorflow.python":
-        return _PrivateApi(module)
-    return _Lenient(module) if isinstance(module, OldModule) else module
+def lenient(module, old_name: str):
+    """Returns the module that `from old_name import names` reads."""
+    if isinstance(module, OldModule):
+        return _Lenient(module)
+    prefix = f"{old_name.partition('.')[2]}."
+    if any(moved.startswith(prefix) for moved in areas.MOVED):
+        return _PrivateApi(module, old_name)
+    return module
 
 
 @functools.cache
@@ -192,9 +195,16 @@ def _exists(name):
 
 def _bind(name, module):
     """Makes `import tensorflow.python.old.name as x` find the module; it reads attributes."""
-    parent, _, child = name.rpartition(".")
-    if parent in sys.modules and not hasattr(sys.modules[parent], child):
-        setattr(sys.modules[parent], child, module)
+    parent_name, _, child = name.rpartition(".")
+    if parent_name == "tensorflow":
+        return
+    parent = _moved_module(parent_name)
+    if parent is None and _exists(parent_name):
+        parent = importlib.import_module(parent_name)
+    # An OldModule looks its attributes up.
+    if parent is None or isinstance(parent, OldModule) or hasattr(parent, child):
+        return
+    setattr(parent, child, module)
 
 
 def find_attribute(module_name: str, attribute: str):

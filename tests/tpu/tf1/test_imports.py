@@ -166,6 +166,36 @@ def test_import_statement(run_old, statement):
         assert found.__module__ == IMPORTS[statement]
 
 
+@pytest.mark.parametrize("name", areas.MOVED)
+def test_moved_module_by_each_kind_of_import(run_old, name):
+    parent, _, child = f"tensorflow.{name}".rpartition(".")
+    found = run_old(
+        f"""
+        import importlib
+        from {parent} import {child} as x
+        import {parent}.{child} as y
+        z = importlib.import_module("{parent}.{child}")
+        """
+    )
+    assert found["x"].__name__ == found["y"].__name__ == found["z"].__name__
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("training.checkpointable.util", "Checkpoint"),
+        ("training.tracking.graph_view", "ObjectGraphView"),
+        ("training.tracking.object_identity", "ObjectIdentitySet"),
+        ("training.tracking.tracking", "AutoTrackable"),
+        ("training.tracking.util", "Checkpoint"),
+    ],
+)
+def test_name_of_a_module_that_left_its_package(run_old, module, name):
+    parent, _, child = f"tensorflow.python.{module}".rpartition(".")
+    found = run_old(f"from {parent} import {child}; x = {child}.{name}")
+    assert found["x"].__name__ == name
+
+
 def test_names_of_a_moved_module(run_old):
     found = run_old(
         """

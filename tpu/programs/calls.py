@@ -44,9 +44,22 @@ class Call(NamedTuple):
 
     @property
     def on_tpu(self) -> bool:
-        """True if it runs on a TPU, unless `eval_on_tpu=False`."""
-        is_tpu_estimator = isinstance(self.estimator, TPUEstimator)
-        return is_tpu_estimator and bool(self.estimator._ctx._use_tpu)
+        """True if it runs on a TPU."""
+        return not self.without_tpu
+
+    @property
+    def without_tpu(self) -> str:
+        """Why it runs without a TPU, and what to do; "" if it runs on a TPU."""
+        if not isinstance(self.estimator, TPUEstimator):
+            return (
+                "a tf.estimator.Estimator never uses a TPU. Make it a TPUEstimator (instead of a "
+                "canned Estimator, write a model_fn)"
+            )
+        if not self.estimator._ctx._use_tpu:
+            return "use_tpu=False. Set use_tpu=True by the program's own flag"
+        if self.method == "evaluate" and not self.estimator._ctx._eval_on_tpu:
+            return "eval_on_tpu=False. Remove this argument of TPUEstimator"
+        return ""
 
     @property
     def predict_batch_size(self) -> int:

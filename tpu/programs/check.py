@@ -167,7 +167,11 @@ class _CallCheck:
             lines.append(
                 self.interrupted
                 or self.stopped
-                or "the program called no TPUEstimator with use_tpu=True"
+                or (
+                    "no call runs on a TPU"
+                    if self._skipped
+                    else "the program called no TPUEstimator"
+                )
             )
             streams.report("\n".join(lines))
             return None
@@ -190,15 +194,13 @@ class _CallCheck:
         if os.getpid() != self._owner:
             os.write(self._forked.fileno(), f"{name} at {call.where}\n".encode())
             return self.placeholders.result(call)
-        runs_on_tpu = call.on_tpu
-        if runs_on_tpu and mode != "export":
-            with call.estimator._ctx.with_mode({"predict": "infer"}.get(mode, mode)) as context:
-                runs_on_tpu = not context._is_running_on_cpu(is_export_mode=False)
         report = None
-        if runs_on_tpu:
+        if call.on_tpu:
             report = self._check(call, mode, name)
         else:
-            self._skipped.append(f"{name} at {call.where}: it runs without a TPU (use_tpu=False)")
+            self._skipped.append(
+                f"{name} at {call.where}: it runs without a TPU: {call.without_tpu}"
+            )
         if self._steps:
             try:
                 return self._execute(call)

@@ -64,9 +64,12 @@ def run(program: Program, spec: str, python: str, hosts: Hosts) -> int:
 def _run(program, cores, where):
     """Runs a program in a context manager in which TPUEstimator finds its cores."""
     counts, failed = collections.Counter(), []
+    without_tpu = []  # the reasons of the calls that ran without a TPU
 
     def execute(call):
         counts[call.name, call.on_tpu] += 1
+        if not call.on_tpu and call.without_tpu not in without_tpu:
+            without_tpu.append(call.without_tpu)
         try:
             return call.execute()
         except BaseException:
@@ -76,7 +79,7 @@ def _run(program, cores, where):
 
     def end(how, status):
         log(f"the program ended by {how}")
-        log(_summary(counts, failed, where))
+        log(_summary(counts, failed, without_tpu, where))
         return 1 if status is None else status
 
     try:
@@ -88,7 +91,7 @@ def _run(program, cores, where):
                 stack.enter_context(_without_copies_of_errors())
                 program.run(end)
         finally:
-            log(_summary(counts, failed, where))
+            log(_summary(counts, failed, without_tpu, where))
     except NotImplementedError as error:
         if not is_unsupported(error):
             raise
@@ -129,11 +132,11 @@ def _without_copies_of_errors():
         logger.removeFilter(is_no_copy)
 
 
-def _summary(counts, failed, where):
+def _summary(counts, failed, without_tpu, where):
     on_tpu = [f"{number} {name}" for (name, is_tpu), number in counts.items() if is_tpu and number]
     on_tpu += [f"{name} failed" for name in failed]
     if on_tpu:
         return f"on {where}: {', '.join(on_tpu)}"
-    if counts:
-        return f"nothing ran on {where}: set use_tpu=True by the program's own flag"
+    if without_tpu:
+        return f"nothing ran on {where}: {'; '.join(without_tpu)}"
     return f"nothing ran on {where}: the program called no TPUEstimator"

@@ -123,8 +123,16 @@ def test_calls_without_a_tpu_are_not_checked(linear_program, capfd):
     assert run(linear_program("--use_tpu=0")) == 2
     out = capfd.readouterr().out
     assert "not checked: train at " in out
-    assert "use_tpu=False" in out
-    assert "the program called no TPUEstimator with use_tpu=True" in out
+    assert "it runs without a TPU: use_tpu=False. Set use_tpu=True by" in out
+    assert out.endswith("\nno call runs on a TPU\n")
+
+
+def test_an_evaluation_on_the_cpu_is_not_checked(linear_program, script, capfd):
+    program = linear_program("--mode=evaluate_all")
+    source = pathlib.Path(program.target).read_text()
+    source = source.replace("export_to_tpu=False", "export_to_tpu=False, eval_on_tpu=False")
+    assert run(script(source, *program.arguments)) == 2
+    assert "it runs without a TPU: eval_on_tpu=False. Remove this" in capfd.readouterr().out
 
 
 def test_plain_estimators_are_not_checked(script, tmp_path, capfd):
@@ -141,7 +149,9 @@ estimator.train(None, steps=3)
 print(estimator.evaluate(None)["global_step"], len(list(estimator.predict(None))))
 """
     assert run(script(source, str(tmp_path))) == 2
-    assert capfd.readouterr().out.startswith("3 1\n")
+    out = capfd.readouterr().out
+    assert out.startswith("3 1\n")
+    assert "it runs without a TPU: a tf.estimator.Estimator never uses a TPU. Make it" in out
 
 
 @pytest.mark.parametrize("steps", [0, slow(1)])

@@ -1,5 +1,7 @@
 """`python -m tpu emulate`, and `run` on the devices of TensorFlow."""
 
+import pathlib
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -42,9 +44,38 @@ def test_train_and_evaluate(linear_program, capfd):
 
 def test_reports_that_nothing_was_emulated(linear_program, script, capfd):
     run.emulate(linear_program("--use_tpu=0", "--steps=1"), SLICE)
-    assert "set use_tpu=True by the program's own flag" in capfd.readouterr().err
+    assert "use_tpu=False. Set use_tpu=True by the program's own flag" in capfd.readouterr().err
     run.emulate(script("print('hello')"), SLICE)
     assert "the program called no TPUEstimator" in capfd.readouterr().err
+
+
+def test_the_reason_is_that_of_the_class_of_the_estimator(script, tmp_path, capfd):
+    source = """
+import sys
+import tensorflow as tf
+
+def model_fn(features, labels, mode):
+    step = tf.compat.v1.train.get_global_step()
+    loss = tf.reduce_mean(features)
+    return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=step.assign_add(1))
+
+estimator = tf.estimator.Estimator(model_fn, sys.argv[1])
+estimator.train(lambda: tf.data.Dataset.from_tensors(tf.zeros([3])), steps=1)
+"""
+    run.emulate(script(source, str(tmp_path / "model")), SLICE)
+    *_, last = capfd.readouterr().err.splitlines()
+    assert last.startswith(
+        "tpu: nothing ran on emulated cores: a tf.estimator.Estimator never uses a TPU. Make it"
+    )
+
+
+def test_evaluations_on_the_cpu_are_not_counted(linear_program, script, capfd):
+    program = linear_program("--mode=train_and_evaluate")
+    source = pathlib.Path(program.target).read_text()
+    source = source.replace("export_to_tpu=False", "export_to_tpu=False, eval_on_tpu=False")
+    run.emulate(script(source, *program.arguments), SLICE)
+    *_, last = capfd.readouterr().err.splitlines()
+    assert last == "tpu: on emulated cores: 1 train"
 
 
 def test_computations_without_an_estimator_are_counted(script, capfd):
@@ -110,5 +141,7 @@ estimator.train(input_fn, steps=4)
 """
     assert run.run(script(source), TENSORFLOW, "", Hosts()) == 0
     last = capfd.readouterr().err.splitlines()[-1]
-    assert last == "tpu: nothing ran on a TPU: set use_tpu=True by the program's own flag"
+    assert last == (
+        "tpu: nothing ran on a TPU: use_tpu=False. Set use_tpu=True by the program's own flag"
+    )
     assert tf.train.load_variable(f"{tmp_path}/model", "global_step") == 4

@@ -38,7 +38,7 @@ def run(
     clipping: bool = True,
     verbose: bool = False,
 ) -> int:
-    """Runs a program up to its first training on a TPU, and compares that training.
+    """Runs a program up to its first training, and compares it.
 
     Args:
       program: the program.
@@ -49,7 +49,7 @@ def run(
       verbose: True to print the whole stack of an error.
 
     Returns:
-      0 if all differences are rounding, 1 if not, 2 if the program did not train on a TPU
+      0 if all differences are rounding, 1 if not, 2 if the first training is not on a TPU
       or failed, 3 if the variables differ only by what each core computes on its own batch.
     """
     first = _FirstTraining(steps, clipping)
@@ -68,7 +68,11 @@ def run(
             print(f"not compared: {failures.explain(first.error)}{_advice(first)}")
             return _FAILED
         if first.call is None:
-            print("the program did not train a TPUEstimator with use_tpu=True: nothing to compare")
+            print("the program made no call of train: nothing to compare")
+            return _FAILED
+        if not first.call.on_tpu:
+            place, reason = first.call.where, first.call.without_tpu
+            print(f"not compared: train at {place} runs without a TPU: {reason}")
             return _FAILED
         if first.result is None:
             print("not compared: the program ended before its training did")
@@ -121,19 +125,22 @@ class _FirstTraining:
 
     @property
     def is_done(self) -> bool:
-        """True if the training was compared, or failed."""
-        return self.result is not None or self.error is not None
+        """True if the training was compared, failed, or does not run on a TPU."""
+        is_on_cpu = self.call is not None and not self.call.on_tpu
+        return is_on_cpu or self.result is not None or self.error is not None
 
     def handle(self, call):
         """Handles the calls of Estimators: see `calls.intercept`."""
         if self.is_done:
             raise _Compared  # a program that catches everything
-        if call.method != "train" or not call.on_tpu or self._thread is threading.current_thread():
+        if call.method != "train" or self._thread is threading.current_thread():
             return call.execute()  # the trainings of the comparison are not compared
         with self._lock:  # a program may train in several threads
             if self.is_done:
                 raise _Compared
             self.call, self._thread = call, threading.current_thread()
+            if not call.on_tpu:  # it would train the whole program, into its model_dir
+                raise _Compared
             try:
                 with failures.explain_specs():
                     self.result = _compare(call, self._steps, self._clipping, self.recording)

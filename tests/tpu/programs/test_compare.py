@@ -175,10 +175,22 @@ def test_two_runs_are_bit_identical_and_in_a_json_report(linear_program, capfd, 
     assert names >= {"dense/kernel", "dense/bias", "global_step"}
 
 
-def test_program_that_does_not_train_on_a_tpu(linear_program, capfd):
-    status, out = run(linear_program("--use_tpu=0", "--steps=1"), capfd)
+@pytest.mark.parametrize("mode", ["train", "train_and_evaluate"])
+def test_a_training_without_a_tpu_is_not_executed(linear_program, capfd, tmp_path, mode):
+    status, out = run(linear_program("--use_tpu=0", f"--mode={mode}"), capfd)
     assert status == 2
-    assert "nothing to compare" in out
+    assert re.fullmatch(
+        r"not compared: train at .*linear_program\.py:\d+ runs without a TPU: use_tpu=False\. Set "
+        r"use_tpu=True by the program's own flag\n",
+        out,
+    )
+    assert not list(tmp_path.rglob("*.ckpt*"))
+
+
+def test_program_that_does_not_train(script, capfd):
+    status, out = run(script("print('hello')"), capfd)
+    assert status == 2
+    assert out == "hello\nthe program made no call of train: nothing to compare\n"
 
 
 def test_program_that_fails(script, capfd):

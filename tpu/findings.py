@@ -89,11 +89,14 @@ def _user_path(filename):
         return ""
     if any(path.startswith(folder) for folder in (_THIS_PACKAGE, *_library_folders())):
         return ""
-    is_site = any(f"{os.sep}{folder}{os.sep}" in path for folder in _SITE_FOLDERS)
-    if not is_site and any(path.startswith(folder) for folder in _standard_library()):
+    if not _is_installed(path) and any(path.startswith(folder) for folder in _standard_library()):
         return ""
     relative = os.path.relpath(path)
     return path if relative.startswith("..") else relative
+
+
+def _is_installed(path):
+    return any(f"{os.sep}{folder}{os.sep}" in path for folder in _SITE_FOLDERS)
 
 
 @functools.cache
@@ -106,7 +109,9 @@ def _library_folders():
             # A folder with its separator, or the file of a module.
             paths = [os.path.abspath(path) + os.sep for path in locations or ()]
             folders += paths or [os.path.abspath(spec.origin)]
-    return tuple(folders)
+    # A checkout of a library, such as tensorflow_gan, is user code: its examples are programs.
+    site = os.path.dirname(os.path.dirname(os.path.abspath(tf.__file__))) + os.sep
+    return tuple(path for path in folders if _is_installed(path) or path.startswith(site))
 
 
 @functools.cache

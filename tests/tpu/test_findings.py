@@ -1,5 +1,6 @@
 """Findings refer to lines of the program, wherever it is installed."""
 
+import functools
 import os
 import runpy
 import types
@@ -8,6 +9,7 @@ import absl
 import pytest
 import tensorflow as tf
 
+from tpu import findings
 from tpu.findings import user_line, user_line_in
 
 TENSORFLOW = os.path.join(os.path.dirname(tf.__file__), "python", "ops.py")
@@ -29,6 +31,16 @@ def test_programs_in_site_packages_and_virtual_environments(path, tmp_path, monk
     monkeypatch.chdir(tmp_path)  # lines below the current folder have a relative path
     frames = stack("/their/run.py", path, TENSORFLOW, absl.__file__, runpy.__file__)
     assert user_line_in(frames) == f"{path}:1"
+
+
+def test_program_in_a_checkout_of_a_library(tmp_path, monkeypatch):
+    path = tmp_path / "gan" / "tensorflow_gan" / "examples" / "train.py"
+    path.parent.mkdir(parents=True)
+    (tmp_path / "gan" / "tensorflow_gan" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path / "gan")
+    for cached in (findings._library_folders, findings._user_path):
+        monkeypatch.setattr(findings, cached.__name__, functools.cache(cached.__wrapped__))
+    assert user_line_in(stack("/their/run.py", str(path), TENSORFLOW)) == f"{path}:1"
 
 
 @pytest.mark.parametrize("name", ["/tmp/__autograph_generated_fileab12.py", "<frozen runpy>"])

@@ -10,10 +10,11 @@ from tpu.findings import ERROR, WARNING
 
 # Attributes of TensorFlow's hooks whose tensors, or names of tensors, the session fetches.
 _FETCHED = ("_tensors", "_loss_tensor", "_summary_op", "_final_ops")
+_MOST_NAMES = 3  # in one message
 
 
 def find_faults(hooks, graph: tf.Graph) -> list[tuple[str, str, tf.Operation]]:
-    """Returns (level, message, operation) of each value of the TPU loop that a hook keeps."""
+    """Returns (level, message, operation) of each hook that keeps values of the TPU loop."""
     faults = []
     for hook in hooks:
         found = {}  # a hook may keep the same tensor in two attributes
@@ -22,15 +23,22 @@ def find_faults(hooks, graph: tf.Graph) -> list[tuple[str, str, tf.Operation]]:
             if value is not None and not graph.is_fetchable(value):
                 is_fetched = attribute in _FETCHED or found.get(value.name, (False,))[0]
                 found[value.name] = is_fetched, value
-        for name, (is_fetched, value) in found.items():
-            where = f"'{name}' inside the TPU loop"
-            level, verb = (
-                (ERROR, f"reads {where}")
-                if is_fetched
-                else (WARNING, f"keeps {where}, which a session cannot read")
-            )
-            message = f"{type(hook).__name__} {verb}. Pass it to host_call instead"
-            faults.append((level, message, value if isinstance(value, tf.Operation) else value.op))
+        if not found:
+            continue
+        fetched = [value for is_fetched, value in found.values() if is_fetched]
+        values = fetched or [value for _, value in found.values()]
+        more = f" and {len(values) - _MOST_NAMES} more" if len(values) > _MOST_NAMES else ""
+        names = ", ".join(f"'{value.name}'" for value in values[:_MOST_NAMES])
+        where = f"{names}{more} inside the TPU loop"
+        level, verb = (
+            (ERROR, f"reads {where}")
+            if fetched
+            else (WARNING, f"keeps {where}, which a session cannot read")
+        )
+        it = "it" if len(values) == 1 else "them"
+        message = f"{type(hook).__name__} {verb}. Pass {it} to host_call instead"
+        first = values[0]
+        faults.append((level, message, first if isinstance(first, tf.Operation) else first.op))
     return faults
 
 

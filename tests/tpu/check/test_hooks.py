@@ -50,6 +50,21 @@ def test_value_of_the_loop(make, level, text):
     assert op.name in message
 
 
+@pytest.mark.parametrize(
+    ("count", "names"), [(2, "'a:0', 'a_1:0'"), (5, "'a:0', 'a_1:0', 'a_2:0' and 2 more")]
+)
+def test_a_hook_has_one_finding(count, names):
+    with tf.Graph().as_default() as graph:
+        kept = [tf.identity(3.0, "a") for _ in range(count)]
+        for value in kept:
+            graph.prevent_fetching(value.op)
+        ((_, message, _),) = hooks.find_faults([KeepHook(kept)], graph)
+    assert message == (
+        f"KeepHook keeps {names} inside the TPU loop, which a session cannot read. Pass them to "
+        "host_call instead"
+    )
+
+
 def test_values_of_the_host_are_not_reported():
     with tf.Graph().as_default() as graph:
         step = tf.identity(3, "step")

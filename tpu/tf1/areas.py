@@ -77,7 +77,8 @@ ALIASES = {
         "tensorflow.python.eager.context": "in_eager_mode=executing_eagerly num_gpus",
     },
     "estimator": {
-        "v1.estimator": "add_metrics",
+        "v1.estimator": """BaselineEstimator DNNEstimator DNNLinearCombinedEstimator
+            LinearEstimator add_metrics""",
         "v1.estimator.experimental": """InMemoryEvaluatorHook
             build_raw_supervised_input_receiver_fn call_logit_fn dnn_logit_fn_builder
             linear_logit_fn_builder make_early_stopping_hook make_stop_at_checkpoint_step_hook
@@ -234,6 +235,10 @@ _ADVICE = {
     "tf.examples.tutorials": "Read the data with tf.keras.datasets.mnist.",
     "tf.contrib.cudnn_rnn": "cuDNN needs a GPU. Use tf.nn.rnn_cell.LSTMCell.",
     "tf.contrib.distributions": "Run: pip install 'tensorflow-probability==0.23.0'.",
+    "tf.contrib.estimator.logistic_regression_head": "Use tf.estimator.LogisticRegressionHead.",
+    "tf.contrib.estimator.multi_head": "Use tf.estimator.MultiHead.",
+    "tf.contrib.estimator.multi_label_head": "Use tf.estimator.MultiLabelHead.",
+    "tf.contrib.estimator.poisson_regression_head": "Use tf.estimator.PoissonRegressionHead.",
     "tf.contrib.feature_column": "Use tf.keras.experimental.SequenceFeatures.",
     "tf.contrib.learn": "Use tf.estimator.",
     "tf.contrib.learn.datasets": "Read the data with tf.keras.datasets.",

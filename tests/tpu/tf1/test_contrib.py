@@ -46,6 +46,23 @@ def batches(dataset):
                 return found
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments", "logits", "labels", "loss"),
+    [
+        ("binary_classification_head", (), [[0.0], [0.0], [0.0]], [[0], [1], [1]], np.log(2)),
+        ("multi_class_head", (5,), np.zeros([3, 5], np.float32), [[0], [4], [2]], np.log(5)),
+        ("regression_head", (), [[0.0], [0.0], [0.0]], [[1.0], [2.0], [2.0]], 3.0),
+    ],
+)
+def test_loss_of_a_head_is_a_mean(contrib, name, arguments, logits, labels, loss):
+    with tf.Graph().as_default(), v1.Session() as session:
+        head = getattr(contrib.estimator, name)(*arguments)
+        spec = head.create_estimator_spec(
+            {}, "eval", tf.constant(logits), tf.constant(labels), train_op_fn=None
+        )
+        assert session.run(spec.loss) == pytest.approx(loss, rel=1e-6)
+
+
 class TestData:
     """Transformations of data sets."""
 

@@ -265,6 +265,7 @@ def test_a_missing_name_is_refused_in_one_line_at_its_use(run_old, tmp_path, sou
 @pytest.mark.parametrize(
     ("name", "text"),
     [
+        ("tf.contrib.estimator.multi_label_head", "Use tf.estimator.MultiLabelHead."),
         ("tf.contrib.learn.Estimator", "Use tf.estimator."),
         ("tf.contrib.learn.datasets.mnist.load", "Read the data with tf.keras.datasets."),
     ],

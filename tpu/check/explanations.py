@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tpu.findings import user_line_in
 from tpu.interruption import StopProgram
+from tpu.tf1 import old_python
 
 # How AutoGraph begins the message of an error in a function that it has converted.
 _AUTOGRAPH = "in user code:"
@@ -98,6 +99,10 @@ _ESTIMATOR_ERRORS = (
 )
 # `shape[0].value` of a program for TensorFlow 1.x that runs with the shapes of version 2.
 _OLD_DIMENSION = re.compile(r"^'(int|NoneType)' object has no attribute 'value'$")
+_MISSING_NAME = re.compile(
+    r"^module '(?P<module>\w+)' has no attribute '(?P<name>\w+)'|"
+    r"^cannot import name '(?P<imported>\w+)' from '(?P<source>\w+)'"
+)
 # A method with the signature of TensorFlow 1.x, to which batch norm of Keras 2.15 passes a mask.
 _NO_MASK = re.compile(r"_(moments|calculate_mean_and_var)\(\) got an unexpected .* 'mask'")
 # Pattern of an XLA error with the name and type of a node -> explanation.
@@ -182,7 +187,7 @@ def explain_error(error) -> str:
 
 
 def advice_on_version(error) -> str:
-    """Returns ": ..." for an error that another version of TensorFlow avoids; "" for others."""
+    """Returns ": ..." for an error that old versions of libraries do not raise; "" for others."""
     if isinstance(error, AttributeError) and _OLD_DIMENSION.match(text_of(error)):
         return (
             ": the sizes of a shape are ints in TensorFlow 2. Add --tf1, or call "
@@ -190,6 +195,12 @@ def advice_on_version(error) -> str:
         )
     if isinstance(error, TypeError) and _NO_MASK.search(text_of(error)):
         return ": Keras 2.15 passes it to this method. Add --tf1, or add the argument mask=None"
+    if isinstance(error, (AttributeError, ImportError)):
+        match = _MISSING_NAME.match(text_of(error))
+        if match:
+            module, name = match["module"] or match["source"], match["name"] or match["imported"]
+            library = old_python.library_without(module, name)
+            return f". {library} removed it. Add --tf1" if library else ""
     return ""
 
 

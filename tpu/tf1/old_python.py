@@ -26,6 +26,15 @@ def names():
         yield
 
 
+def library_without(module: str, name: str) -> str:
+    """Returns the library, with its version, that removed a name; "" for other names."""
+    if not any(owner.__name__ == module and removed == name for owner, removed, _ in _removed()):
+        return ""
+    if module == "numpy":
+        return f"NumPy {np.__version__}"
+    return f"Python {sys.version_info.major}.{sys.version_info.minor}"
+
+
 def _removed():
     """Yields (module, name, value)."""
     # Removed in NumPy 1.24: aliases of Python types.

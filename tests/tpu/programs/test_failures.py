@@ -1,5 +1,6 @@
 """How `emulate` and `compare` print an error that ends a program."""
 
+import re
 import sys
 
 import pytest
@@ -33,6 +34,32 @@ def test_size_of_a_shape_of_version_1(size):
     advice = "has no attribute 'value': the sizes of a shape are ints in TensorFlow 2. Add --tf1"
     texts = [failures.format_error(error), failures.explain(error), explanations.describe(error)]
     assert all(advice in text for text in texts)
+
+
+@pytest.mark.filterwarnings("ignore:In the future")
+@pytest.mark.parametrize(
+    ("source", "library"),
+    [
+        ("import numpy; numpy.asscalar", "NumPy "),
+        ("import numpy; numpy.object", "NumPy "),
+        ("import time; time.clock", "Python 3."),
+        ("from time import clock", "Python 3."),
+        pytest.param(
+            "from collections import Mapping",
+            "Python 3.",
+            marks=pytest.mark.skipif(sys.version_info < (3, 10), reason="Python 3.9 has it"),
+        ),
+    ],
+)
+def test_name_that_python_or_numpy_removed(source, library):
+    error = raised(lambda: exec(compile(source, __file__, "exec"), {}))
+    texts = [failures.format_error(error).rstrip(), explanations.describe(error)]
+    assert all(re.search(rf"\. {library}[\d.]+ removed it\. Add --tf1", text) for text in texts)
+
+
+def test_another_missing_name_has_no_advice():
+    error = raised(lambda: sys.no_such_name)
+    assert failures.format_error(error).endswith("has no attribute 'no_such_name'\n")
 
 
 def test_error_of_a_library_ends_with_one_line_and_shows_no_frames_of_libraries():

@@ -99,6 +99,8 @@ _ESTIMATOR_ERRORS = (
 )
 # `shape[0].value` of a program for TensorFlow 1.x that runs with the shapes of version 2.
 _OLD_DIMENSION = re.compile(r"^'(int|NoneType)' object has no attribute 'value'$")
+# A *_pb2.py that protoc before 3.19 generated, with the protobuf 4 of TensorFlow 2.15.
+_OLD_PROTO = "Descriptors cannot be created directly."
 _MISSING_NAME = re.compile(
     r"^module '(?P<module>\w+)' has no attribute '(?P<name>\w+)'|"
     r"^cannot import name '(?P<imported>\w+)' from '(?P<source>\w+)'"
@@ -195,6 +197,11 @@ def advice_on_version(error) -> str:
         )
     if isinstance(error, TypeError) and _NO_MASK.search(text_of(error)):
         return ": Keras 2.15 passes it to this method. Add --tf1, or add the argument mask=None"
+    if isinstance(error, TypeError) and text_of(error).startswith(_OLD_PROTO):
+        return (
+            ". Set PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION=python in the environment, or generate "
+            "the program's *_pb2.py again with protoc 3.19 or later"
+        )
     if isinstance(error, (AttributeError, ImportError)):
         match = _MISSING_NAME.match(text_of(error))
         if match:

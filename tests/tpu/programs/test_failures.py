@@ -57,6 +57,14 @@ def test_name_that_python_or_numpy_removed(source, library):
     assert all(re.search(rf"\. {library}[\d.]+ removed it\. Add --tf1", text) for text in texts)
 
 
+def test_old_generated_code_of_a_protocol_buffer():
+    def fail():
+        raise TypeError("Descriptors cannot be created directly.\nIf this call came from")
+
+    *_, last = failures.format_error(raised(fail)).splitlines()
+    assert "came from. Set PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION=python in the env" in last
+
+
 def test_another_missing_name_has_no_advice():
     error = raised(lambda: sys.no_such_name)
     assert failures.format_error(error).endswith("has no attribute 'no_such_name'\n")

@@ -101,6 +101,7 @@ _ESTIMATOR_ERRORS = (
 _OLD_DIMENSION = re.compile(r"^'(int|NoneType)' object has no attribute 'value'$")
 # A *_pb2.py that protoc before 3.19 generated, with the protobuf 4 of TensorFlow 2.15.
 _OLD_PROTO = "Descriptors cannot be created directly."
+_COLAB_CREDENTIALS = "/content/adc.json"
 _MISSING_NAME = re.compile(
     r"^module '(?P<module>\w+)' has no attribute '(?P<name>\w+)'|"
     r"^cannot import name '(?P<imported>\w+)' from '(?P<source>\w+)'"
@@ -158,7 +159,7 @@ def describe(error: BaseException, length: int = 400) -> str:
     if isinstance(error, SystemExit) and error.code is None:
         text = "0"
     if text:
-        return f"{kind}: {text.removeprefix(f'{kind}: ')[:length]}{advice_on_version(error)}"
+        return f"{kind}: {text.removeprefix(f'{kind}: ')[:length]}{advice_on_environment(error)}"
     raised = [frame for frame in _frames(error) if user_line_in([frame]) and frame.line]
     return f"{kind} without a message" + (f", raised by `{raised[-1].line}`" if raised else "")
 
@@ -185,11 +186,14 @@ def explain_error(error) -> str:
     kind = f"{type(error).__name__}: "
     if not text:
         return describe(error)
-    return f"{kind}{text.removeprefix(kind)[:400]}{advice_on_version(error)}"
+    return f"{kind}{text.removeprefix(kind)[:400]}{advice_on_environment(error)}"
 
 
-def advice_on_version(error) -> str:
-    """Returns ": ..." for an error that old versions of libraries do not raise; "" for others."""
+def advice_on_environment(error) -> str:
+    """Returns advice for an error of versions of libraries, or of a missing Colab; "" for others.
+
+    It continues the message: it begins with ": " or ". ".
+    """
     if isinstance(error, AttributeError) and _OLD_DIMENSION.match(text_of(error)):
         return (
             ": the sizes of a shape are ints in TensorFlow 2. Add --tf1, or call "
@@ -201,6 +205,12 @@ def advice_on_version(error) -> str:
         return (
             ". Set PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION=python in the environment, or generate "
             "the program's *_pb2.py again with protoc 3.19 or later"
+        )
+    is_colab = isinstance(error, ImportError) and (error.name or "").startswith("google.colab")
+    if is_colab or (isinstance(error, OSError) and error.filename == _COLAB_CREDENTIALS):
+        return (
+            ". No TPU reads files with the credentials of Colab here: remove the lines that pass "
+            "them to a TPU"
         )
     if isinstance(error, (AttributeError, ImportError)):
         match = _MISSING_NAME.match(text_of(error))

@@ -117,7 +117,7 @@ def explain_specs():
 def _last_line(error):
     if _is_own(error):
         text = "".join(traceback.format_exception_only(type(error), error)).rstrip("\n")
-        return f"{text}{explanations.advice_on_version(error)}\n"
+        return f"{text}{explanations.advice_on_environment(error)}\n"
     return f"{explain(error)}\n"
 
 

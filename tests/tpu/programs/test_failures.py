@@ -1,5 +1,6 @@
 """How `emulate` and `compare` print an error that ends a program."""
 
+import errno
 import re
 import sys
 
@@ -63,6 +64,17 @@ def test_old_generated_code_of_a_protocol_buffer():
 
     *_, last = failures.format_error(raised(fail)).splitlines()
     assert "came from. Set PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION=python in the env" in last
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ModuleNotFoundError("No module named 'google.colab'", name="google.colab"),
+        FileNotFoundError(errno.ENOENT, "No such file or directory", "/content/adc.json"),
+    ],
+)
+def test_credentials_of_colab(error):
+    assert ". No TPU reads files with the credentials of Colab here" in explanations.describe(error)
 
 
 def test_another_missing_name_has_no_advice():

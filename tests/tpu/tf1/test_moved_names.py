@@ -196,4 +196,4 @@ def test_overridden_moments_end_with_the_block():
     with tf.Graph().as_default(), pytest.raises(TypeError, match="'mask'") as error:
         norm(tf.zeros([2, 3]), training=True)
     advice = ": Keras 2.15 passes it to this method. Add --tf1, or add the argument mask=None"
-    assert explanations.advice_on_version(error.value) == advice
+    assert explanations.advice_on_environment(error.value) == advice

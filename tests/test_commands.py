@@ -60,6 +60,7 @@ NOT_RUN = {
     "python run_cpu.py --flagfile=configs/camvid_unet.cfg": "tests/test_segmentation.py",
     "python run_cpu.py --flagfile=runs/camvid/flags.cfg": "tests/test_segmentation.py",
     "python run_cpu.py --flagfile=configs/pennfudan": "needs PennFudan; test_configs.py",
+    "python run_cpu.py --model=gpt --dataset=tinyshakespeare": "hours; test_language_model.py",
     "python prepare_data.py --dataset=ratings": "needs MovieLens-100k; tests/input_fns",
     "python run_cpu.py --flagfile=configs/movielens_neumf.cfg": "tests/test_recommendation.py",
     "python run_cpu.py --flagfile=runs/movielens/flags.cfg": "tests/test_recommendation.py",

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import shutil
+import sys
 import types
 
 import numpy as np
@@ -44,6 +45,7 @@ def checked_export(run_in, trained_dir, tmp_path_factory):
         (folder / f"{name}.py").write_text("raise SystemExit('imported from the working folder')\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
+        patch.setattr(sys, "path", [*sys.path])  # the run adds the working folder
         patch.setenv("PYTHONPATH", f".{os.pathsep}")
         run_in(trained_dir, "--mode=export", f"--export_dir={exports}", "--export_check")
     return exports

@@ -173,7 +173,7 @@ class _PackedTree(Tree):
         return path in self._names
 
     def start(self, folder: str) -> str:
-        """Passes folders that have all others, as archives do, but none of a split."""
+        """Returns the folder, or the one below that has all files and is not of another split."""
         split = "" if folder == self._root else split_in(os.path.basename(folder))
         while len(self._names[folder]) == 1:
             (name,) = self._names[folder]

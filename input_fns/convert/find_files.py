@@ -119,7 +119,7 @@ class FinderByName:
 
 
 def leads_out(name: str) -> bool:
-    """Whether a path is in no folder given: `/a`, `../a`, `C:/a`, `https://host/a`, or none."""
+    """Whether a name is not that of a file below a folder: `/a`, `../a`, `C:/a`, `https://a`."""
     inside = posixpath.normpath(name.replace("\\", "/"))
     is_below = not inside.startswith(("/", "../")) and ":" not in inside.split("/")[0]
     return not is_below or inside in (".", "..") or "\0" in inside

@@ -51,7 +51,7 @@ def format_text(report: Report, color: bool = False) -> str:
 def _by_rule(findings):
     """Returns `{(level, code, modes): {(message, where): [findings that differ in the mode]}}`.
 
-    Only errors are told apart by their modes, as each is named.
+    Errors of different modes are separate, because the report names each error.
     """
     found = {}
     for one in findings:

@@ -243,7 +243,7 @@ class _CallCheck:
             effort=compiler.FULL if self._effort == "full" else compiler.QUICK,
             hooks={mode: call.arguments.get("hooks")},
         )
-        fault = _missing_steps(call) or _invalid_steps(call)
+        fault = _fault_of_steps(call)
         if not fault:
             return report
         found = Finding(ERROR, "graph", fault, call.where, mode)
@@ -277,6 +277,11 @@ class _CallCheck:
     def _outputs(self, call):
         mode, report = self._reports.get(_identity(call), (None, None))
         return report.modes[mode].outputs if report and mode in report.modes else None
+
+
+def _fault_of_steps(call):
+    """Returns what is wrong with the number of steps of a call; "" if nothing is."""
+    return _missing_steps(call) or _invalid_steps(call)
 
 
 def _step_arguments(call):
@@ -320,12 +325,11 @@ def _identity(call):
     config = getattr(estimator._config, "tpu_config", None)
     functions = _model_fn(estimator), input_fn
     options = estimator.model_dir, estimator._params, sizes, tuple(config or ())
-    # Of new hooks in each round of a loop, all but the values that the check looks at is the same.
+    # A loop may make new hooks in each round: only the values that the check reads tell them apart.
     values = [
         (type(hook), [*hooks.kept_values(hook)]) for hook in call.arguments.get("hooks") or ()
     ]
-    fault = _missing_steps(call) or _invalid_steps(call)
-    return identity.snapshot(call.method, functions, options, values, fault)
+    return identity.snapshot(call.method, functions, options, values, _fault_of_steps(call))
 
 
 def _model_fn(estimator):

@@ -14,32 +14,38 @@ from tensorflow.python.ops import script_ops
 
 from tpu.emulator import collectives
 from tpu.graph import nodes as node_defs
-from tpu.graph.control_flow import GraphAnalysis
 from tpu.graph.nodes import CONDITIONALS, op_name
 from tpu.graph.walks import kind_of, root
 
 OPERATION = "EmulatedAgreement"  # of a NodeDef that `rewrite` replaces
 
 
-def add_nodes(operations, nodes, library, num_cores) -> list:
+def add_nodes(analysis, nodes, originals, sharing, library, num_cores) -> list:
     """Lets the conditionals and loops of version 1 wait for the agreement of all cores.
 
-    Adds control inputs to `nodes`, `{name: NodeDef}` of the operations of a core, and returns the
-    NodeDefs of agreements.
+    Adds control inputs to `nodes`, and returns the NodeDefs of agreements.
+
+    Args:
+      analysis: the `GraphAnalysis` of a core.
+      nodes: `{name: NodeDef}` of the core.
+      originals: `{name: operation}` of the program, for its lines.
+      sharing: the `Sharing` of the cores, which agree on what they share.
+      library: the functions.
+      num_cores: number of cores.
     """
-    waiting = {op: library.collectives(nodes[op.name], op) for op in operations}
-    waiting = {op: found for op, found in waiting.items() if found}
-    if not waiting or num_cores == 1:
-        return []
-    analysis = GraphAnalysis(operations)
     needed, frames = {}, {}
-    for op, found in waiting.items():
-        for predicate, _ in analysis.conditions[op]:
-            needed.setdefault(predicate, []).extend(found)
-        for depth in range(1, len(analysis.frame[op]) + 1):
-            frames.setdefault(analysis.frame[op][:depth], []).extend(found)
+    for op in analysis.operations:
+        if op.name not in nodes or op.name in sharing.together:
+            continue
+        found = library.collectives(nodes[op.name], originals.get(op.name))
+        for predicate, _ in analysis.conditions[op] if found else ():
+            if op_name(predicate) not in sharing.shared:
+                needed.setdefault(predicate, []).extend(found)
+        for depth in range(1, len(analysis.frame[op]) + 1) if found else ():
+            if analysis.frame[op][depth - 1] not in sharing.loops:
+                frames.setdefault(analysis.frame[op][:depth], []).extend(found)
     agreements = {}
-    for op in operations:
+    for op in analysis.operations if needed or frames else ():
         kind = kind_of(op)
         if kind == "Switch":
             found, predicate = needed.get(root(op.inputs[1]).name), nodes[op.name].input[1]

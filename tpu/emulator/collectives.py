@@ -1,7 +1,9 @@
-"""Collectives between emulated cores: the cores of a group exchange values through queues.
+"""Collectives between emulated cores.
 
-The first core of a group dequeues the values of the others, computes the result of each core in the
-order of the group, which makes sums deterministic, and enqueues it for each of them.
+The first core of a group computes the result of each core in the order of the group, which makes
+sums deterministic. Where all cores reach a collective together, its inputs and results are those of
+other nodes. In functions, and in conditionals and loops that only some cores may enter, the cores
+exchange values through queues.
 """
 
 from __future__ import annotations
@@ -31,6 +33,36 @@ def exchange(builder, node, group, combine):
       group: the cores.
       combine: function from the group and the names of its inputs to the names of its results.
     """
+    if node.name in builder.sharing.together:
+        _exchange_directly(builder, node, group, combine)
+    else:
+        _exchange_by_queues(builder, node, group, combine)
+
+
+def _exchange_directly(builder, node, group, combine):
+    """The first core of a group has the nodes that compute the results of all cores."""
+    dtype, controls = tf.as_dtype(node.attr["T"].type), control_inputs(node)
+    first, *others = group
+    names = {core: builder.free_name(f"{node.name}/received_{core}") for core in others}
+    if builder.core != first:
+        received = builder.on_core(first, names[builder.core])
+        replace(node, "Identity", [received, *controls], T=dtype)
+        return
+    values = [node.input[0], *(builder.on_core(core, node.input[0]) for core in others)]
+    if builder.is_switch(node.input[0]):
+        values = [
+            builder.add(f"{node.name}/value_{core}", "Identity", [value], T=dtype)
+            for core, value in zip(group, values)
+        ]
+    results = combine(group, values)
+    if node.name not in builder.sharing.shared:
+        for core, result in zip(others, results[1:]):
+            builder.add(names[core], "Identity", [result], T=dtype)
+    replace(node, "Identity", [results[0], *controls], T=dtype)
+
+
+def _exchange_by_queues(builder, node, group, combine):
+    """The first core of a group dequeues values and enqueues results: cores take their time."""
     dtype, controls = tf.as_dtype(node.attr["T"].type), control_inputs(node)
     value = node.input[0]
     if builder.is_switch(value):

@@ -26,12 +26,32 @@ from tpu.emulator import (
     host_io,
     kernels,
 )
+from tpu.emulator.sharing import Sharing
 from tpu.graph import nodes as node_defs
 from tpu.graph.nodes import control_inputs, data_inputs, op_name, replace
 
 DEVICE = "/device:CPU:0"
 # Added to seeds per core, so that cores draw different random numbers.
 _SEED_STRIDE = 7919
+OUTSIDE = "outside"
+
+
+def on_core(core: int, name: str) -> str:
+    """Returns the name by which other cores refer to a node or tensor of a core."""
+    return f"@{core}/{name}"  # no node has a "@" at its start
+
+
+def outside(name: str) -> str:
+    """Returns the name by which cores refer to a node or tensor outside."""
+    return f"@{OUTSIDE}/{name}"
+
+
+def split_scope(name: str):
+    """Returns (scope, name): the scope is a core, `OUTSIDE`, or None for the core itself."""
+    if name[0] != "@":
+        return None, name
+    scope, name = name[1:].split("/", 1)
+    return (scope if scope == OUTSIDE else int(scope)), name
 
 
 class CoreBuilder:
@@ -40,6 +60,7 @@ class CoreBuilder:
     Attributes:
       graph_def: the nodes, and copies of functions.
       core: index of the core.
+      sharing: what all cores share.
     """
 
     def __init__(
@@ -52,6 +73,7 @@ class CoreBuilder:
         find_argument=None,
         user_line=lambda _: "",
         outside=None,
+        sharing=None,
     ):
         """Starts an empty GraphDef, with a `functions.Library`.
 
@@ -59,6 +81,7 @@ class CoreBuilder:
         `{name of an input: NodeDef of its source outside of the program}`. `path` names the call of
         the function that is built, "" for the program itself; `find_argument` returns the constant
         value of an argument of that function, `user_line` the "file:line" of a node, or "".
+        `sharing` is what all cores share, None in a function.
         """
         self.graph_def = graph_pb2.GraphDef()
         self.core = core
@@ -66,6 +89,7 @@ class CoreBuilder:
         self.library = library
         self.path = path
         self.user_line = user_line
+        self.sharing = sharing or Sharing(set(), set(), set())
         self._nodes = nodes
         self._constants = constants.Constants({**nodes, **(outside or {})}, library, find_argument)
 
@@ -73,7 +97,10 @@ class CoreBuilder:
         """Adds a copy of a NodeDef, rewritten if needed."""
         node = self.graph_def.node.add()
         node.CopyFrom(original)
-        if "frame_name" in node.attr:
+        if (
+            "frame_name" in node.attr
+            and node.attr["frame_name"].s.decode() not in self.sharing.loops
+        ):
             node.attr["frame_name"].s += f"/core_{self.core}".encode()
         if functions.has_seed(node):
             node.attr["seed2"].i += _SEED_STRIDE * self.core
@@ -104,6 +131,10 @@ class CoreBuilder:
         """
         attributes = {"capacity": host_io.QUEUE_CAPACITY, "shared_name": shared_name}
         return self.add(name, "FIFOQueueV2", controls, component_types=dtypes, **attributes)
+
+    def on_core(self, core, name) -> str:
+        """Returns the name by which this core refers to a node or tensor of another."""
+        return on_core(core, name)
 
     def free_name(self, name) -> str:
         """Returns the name for a new node, which no node of the original has."""
@@ -142,17 +173,10 @@ class CoreBuilder:
         replace(node, "Identity", node.input, T=tf.as_dtype(node.attr["T"].type))
 
     def _sum_in_float32(self, node):
-        """Rewrites a bfloat16 sum, which a CPU would accumulate in bfloat16."""
-        narrow, wide = tf.bfloat16, tf.float32
-        if node.attr["T"].type != narrow:
-            return
-        total = self.graph_def.node.add()
-        total.CopyFrom(node)
-        total.name = self.free_name(f"{node.name}/float32")
-        casted = self.add(f"{node.name}/cast", "Cast", [node.input[0]], SrcT=narrow, DstT=wide)
-        total.input[0] = casted
-        node_defs.set_attributes(total, T=wide)
-        replace(node, "Cast", [total.name], SrcT=wide, DstT=narrow)
+        if node.attr["T"].type == tf.bfloat16:
+            *others, last = kernels.sum_in_float32(node, self.free_name)
+            self.graph_def.node.extend(others)
+            node.CopyFrom(last)
 
     def _compile(self, node):
         """Calls a function of this operation that XLA compiles."""

@@ -6,10 +6,10 @@
 
 TPUEstimator builds its real TPU graph: the loop of `iterations_per_loop` steps, infeed and outfeed,
 host_call, hooks, one input_fn per host. Cores then run the replicated part of it: by default,
-`replication` copies the program of one core for each core. Results equal those of a TPU up to
-rounding: the global batch is sharded over the cores, gradients are summed over them (if the program
-does so), eval metrics come from all of them. With model parallelism (`num_cores_per_replica`), one
-emulated core runs the program of a replica.
+`replication` copies the program of one core for each core, except what gives the same results on
+all of them. Results equal those of a TPU up to rounding: the global batch is sharded over the
+cores, gradients are summed over them (if the program does so), eval metrics come from all of them.
+With model parallelism (`num_cores_per_replica`), one emulated core runs the program of a replica.
 
 Not emulated: XLA (missing TPU kernels, dynamic shapes and lack of memory go unnoticed), bfloat16
 inside float32 matrix products, step time, the random numbers of a TPU, TPUStrategy.

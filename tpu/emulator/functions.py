@@ -14,6 +14,7 @@ from tensorflow.python.framework import function_def_to_graph, op_def_registry
 from tpu import findings
 from tpu.emulator import agreement, collectives, kernels
 from tpu.graph import nodes as node_defs
+from tpu.graph import op_types
 from tpu.graph.nodes import op_name
 
 # Calls of functions whose copies have state: the queues of collectives, warnings.
@@ -24,6 +25,12 @@ STATEFUL = {
     "StatelessWhile": "While",
 }
 SUMS = ("BiasAddGrad", "Mean", "Sum")
+# Stateful operations that only read or write variables, by their types or how these begin.
+_ACCESSES = (
+    *(*op_types.READS, "VarIsInitializedOp", "VariableShape"),
+    *("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"),
+)
+_UPDATES = ("ResourceApply", "ResourceScatter", "ResourceSparseApply")
 # Operations of a TPU that `core_builder` rewrites.
 TPU_OPERATIONS = (
     *("InfeedDequeueTuple", "OutfeedEnqueueTuple", "XlaReplicaId", "XlaSharding"),
@@ -38,7 +45,7 @@ class Library:
     def __init__(self, graph, num_cores):
         self._graph = graph
         self._num_cores = num_cores
-        self._needs_copy = {}
+        self._needs_copy, self._has_state = {}, {}
         self._definitions = {}
         self._originals = {}
         self._collectives = {}
@@ -124,6 +131,28 @@ class Library:
         if called:
             return any(self.needs_copy(name) for name in called)
         return not kernels.has_cpu_kernel(node)
+
+    def has_state(self, node) -> bool:
+        """True if a NodeDef, or a function that it calls, has a state other than variables."""
+        called = self.called(node)
+        if called:
+            return any(self._function_has_state(name) for name in called)
+        if node.op in _ACCESSES or node.op.startswith(_UPDATES):
+            return False
+        return node.op in TPU_OPERATIONS or op_def_registry.get(node.op).is_stateful
+
+    def add_without_state(self, name: str):
+        """Declares that a function gives the same results for the same inputs."""
+        self._has_state[name] = False
+
+    def _function_has_state(self, name):
+        if name not in self._has_state:
+            self._has_state[name] = False  # in case it calls itself
+            definition = self.find(name)
+            self._has_state[name] = definition is None or any(
+                self.has_state(node) for node in definition.node_def
+            )
+        return self._has_state[name]
 
     def needs_copy(self, name: str) -> bool:
         """True if a function needs a copy for each core."""

@@ -1,13 +1,13 @@
 """Copies the program of a TPU core for each emulated core, with CPU kernels.
 
-The `ReplicatedGraph` is copied once per core, and `core_builder` rewrites operations that only a
-TPU has. Loops run one iteration at a time. Accesses to a variable are in a fixed order: see
-`variable_order`.
+The nodes of a `CoreProgram` are copied once per core, those that all cores share only once, and
+`core_builder` rewrites operations that only a TPU has. Loops run one iteration at a time. Accesses
+to a variable are in a fixed order: see `variable_order`.
 
 If one core fails, the session cancels the queue operations of the others, so all cores end.
-Variables: core 0 uses the variables of the graph, the other cores use copies that each session.run
-creates again. The TPU runtime, too, writes back only the variables of core 0. Other resources, such
-as tables and summary writers, are shared by all cores.
+Variables: core 0 uses the variables of the graph. Where their values differ, the other cores use
+copies that each session.run creates again. The TPU runtime, too, writes back only the variables of
+core 0. Other resources, such as tables and summary writers, are shared by all cores.
 """
 
 from __future__ import annotations
@@ -15,30 +15,25 @@ from __future__ import annotations
 from unittest import mock
 
 import tensorflow as tf
-from tensorflow.core.framework import graph_pb2, node_def_pb2
+from tensorflow.core.framework import graph_pb2
 from tensorflow.python.framework import importer, ops
 from tensorflow.python.ops import gen_resource_variable_ops
 
 from tpu import findings
 from tpu.emulator import (
-    agreement,
     control_flow,
     core_builder,
     embedding_ops,
-    functions,
     host_io,
-    kernels,
     variable_order,
     xla_calls,
-    xla_values,
 )
+from tpu.emulator.core_program import CoreProgram
 from tpu.graph import nodes as node_defs
-from tpu.graph import tpu_kernels, variables, walks
+from tpu.graph import tpu_kernels, variables
+from tpu.graph.nodes import control_inputs, op_name
 from tpu.graph.placement import Placement
 from tpu.graph.replicated_graph import ReplicatedGraph
-
-# Attributes of operations that a CPU has no use for.
-_ATTRIBUTES = ("_XlaSharding", "_xla_outside_compilation")
 
 waiting_threads = 0  # see `emulator.Cores`
 
@@ -85,13 +80,13 @@ def run(build, num_cores):
     _warn_of_kernels(original)
     live = [op for name, op in original.operations.items() if name in original.live]
     variable_order.add_edges(live, sequential_loops=True)
-    program = ReplicatedGraph([op for op in graph.get_operations() if op._id >= operations[0]._id])
-    template = _Template(graph, program, num_cores)
+    replicated = ReplicatedGraph(
+        [op for op in graph.get_operations() if op._id >= operations[0]._id]
+    )
+    program = CoreProgram(graph, replicated, num_cores)
     on_host = graph.device(core_builder.DEVICE)
     with graph.control_dependencies(None), graph.name_scope(None), on_host:
-        values = _variable_values(program)
-        started = _after([*values.values(), *program.external_controls], tf.constant(0))
-        results = [template.copy(core, values, started) for core in range(num_cores)]
+        results = _Copies(graph, program, replicated, num_cores).add()
         done = [tensor for result in results for tensor in result]
         return [[_after(done, tensor) for tensor in result] for result in results]
 
@@ -112,109 +107,96 @@ def _after(dependencies, tensor):
         return tf.identity(tensor)
 
 
-def _variable_values(program):
-    """Returns `{name of a handle: value of the variable}`; other resources are shared."""
-    handles = {
-        name: tensor
-        for name, tensor in program.external_tensors.items()
-        if tensor.op.type == "VarHandleOp" and name in program.used
-    }
-    return {
-        name: gen_resource_variable_ops.read_variable_op(handle, handle.op.get_attr("dtype"))
-        for name, handle in handles.items()
-    }
+class _Copies:
+    """The programs of all cores in one GraphDef: the nodes of core i are in the scope core_i.
 
+    Those that all cores share are in the scope core_0.
+    """
 
-class _Template:
-    """The nodes of the program, to copy for each core."""
-
-    def __init__(self, graph, program, num_cores):
-        self._results = program.results
-        self._user_line = lambda name: findings.user_line(program.operations[name])
-        self._external = {
-            name: tensor
-            for name, tensor in program.external_tensors.items()
-            if name in program.used
+    def __init__(self, graph, program: CoreProgram, replicated: ReplicatedGraph, num_cores: int):
+        self._program, self._replicated, self._num_cores = program, replicated, num_cores
+        self._shared = program.sharing.shared
+        self._rewritten = {
+            name for name, node in program.nodes.items() if program.library.differs(node)
         }
-        # Their names in the program of a core: one per tensor, and none that the program has.
-        prefix = _free_prefix("external", program.operations)
-        self._aliases = {name: f"{prefix}/value_{i}" for i, name in enumerate(self._external)}
-        self._prefix = prefix
-        self._replicated = program.replicated_inputs
-        self._num_cores = num_cores
-        self._library = functions.Library(graph, num_cores)
-        self._common = graph_pb2.GraphDef()  # nodes that are equal on all cores
-        self._common.versions.producer = graph.graph_def_versions.producer
-        self._nodes, self._different = {}, []
-        rewriter = xla_values.Rewriter(graph, self._library)
-        for name, op in program.operations.items():
-            if name in program.live:
-                self._add(op, program.operations, rewriter)
-        self._common.library.function.extend(rewriter.functions)
-        _refuse_without_kernel(self._different, program, self._library)
-        _refuse_other_outfeeds(self._different, self._user_line)
-        # Cores agree before conditionals and loops with collectives.
-        live = [op for name, op in program.operations.items() if name in program.live]
-        nodes = {node.name: node for node in [*self._common.node, *self._different]}
-        self._different += agreement.add_nodes(live, nodes, self._library, num_cores)
-        self._outside = {  # where the groups of collectives may come from
-            alias: walks.root(self._external[name]).op.node_def
-            for name, alias in self._aliases.items()
-        }
+        self._graph_def = graph_pb2.GraphDef()
+        self._graph_def.versions.producer = graph.graph_def_versions.producer
+        self._graph_def.library.function.extend(program.new_functions)
+        self._sources = {}  # {name of an input of the GraphDef: tensor}
+        self._values = {}  # {alias of a variable of which each core has a copy: its value}
 
-    def _add(self, op, inside, rewriter):
-        node = node_def_pb2.NodeDef()
-        # Control inputs from outside are added to the inputs: see `run`.
-        node_defs.copy_node(op, node, inside, core_builder.DEVICE)
-        for name in _ATTRIBUTES:
-            node.attr.pop(name, None)
-        if "parallel_iterations" in node.attr:
-            node.attr["parallel_iterations"].i = 1  # keeps sums of two iterations apart
-        for i, name in enumerate(node.input):
-            node.input[i] = self._aliases.get(name if ":" in name else f"{name}:0", name)
-        self._nodes[node.name] = node_defs.copy_of(node)
-        for new in rewriter.rewrite(node, op, findings.user_line(op)):
-            if self._library.differs(new):
-                self._different.append(new)
-            else:
-                self._common.node.add().CopyFrom(new)
+    def add(self) -> list[list[tf.Tensor]]:
+        """Adds them to the default graph; returns the results of each core."""
+        for alias, tensor in self._program.inputs.items():
+            if alias not in self._shared and tensor.op.type == "VarHandleOp":
+                dtype = tensor.op.get_attr("dtype")
+                self._values[alias] = gen_resource_variable_ops.read_variable_op(tensor, dtype)
+        before = [*self._values.values(), *self._replicated.external_controls]
+        self._sources["started:0"] = _after(before, tf.constant(0))
+        for core in range(self._num_cores):
+            self._add_core(core)
+        cores, results = range(self._num_cores), self._replicated.results
+        names = [self._final_name(name, core) for core in cores for name in results]
+        # Objects of Python for these operations take most of the time, and nothing reads them.
+        with mock.patch.object(importer, "_ProcessNewOps"):
+            found = tf.import_graph_def(self._graph_def, self._sources, names, name="cores")
+        return [found[core * len(results) :][: len(results)] for core in cores]
 
-    def copy(self, core, values, started):
-        """Imports the program of one core into the default graph; returns its results.
-
-        `values` is `{name of a handle: value of the variable}`; cores wait for `started`, a tensor.
-        """
+    def _add_core(self, core):
+        program = self._program
         builder = core_builder.CoreBuilder(
             core,
             self._num_cores,
-            self._library,
-            self._nodes,
-            user_line=self._user_line,
-            outside=self._outside,
+            program.library,
+            program.nodes,
+            user_line=program.user_line,
+            outside=program.outside,
+            sharing=program.sharing,
         )
-        builder.graph_def.CopyFrom(self._common)
-        for node in self._different:
-            builder.add_copy(node)
-        inputs = self._add_inputs(builder, values)
-        inputs[f"{self._prefix}/started:0"] = started
-        # Objects of Python for these operations take most of the time, and nothing reads them.
-        with mock.patch.object(importer, "_ProcessNewOps"):
-            return tf.import_graph_def(
-                builder.graph_def, inputs, self._results, name=f"core_{core}"
+        for name, node in program.nodes.items():
+            is_shared = name in self._shared
+            if is_shared and core:
+                continue
+            node = self._after_all_cores(node) if is_shared else node
+            if name in self._rewritten:
+                builder.add_copy(node)
+            else:
+                builder.graph_def.node.add().CopyFrom(node)
+        self._add_inputs(builder)
+        for node in builder.graph_def.node:
+            node.name = self._final_name(node.name, core)
+            node_defs.set_inputs(node, [self._final_name(name, core) for name in node.input])
+        self._graph_def.MergeFrom(builder.graph_def)
+
+    def _after_all_cores(self, node):
+        """Returns the NodeDef of a shared node, which waits for its control inputs on all cores."""
+        separate = [name for name in control_inputs(node) if name[1:] not in self._shared]
+        if not separate:
+            return node
+        node = node_defs.copy_of(node)
+        for name in separate:
+            node.input.remove(name)
+            node.input.extend(
+                f"^{core_builder.on_core(core, name[1:])}" for core in range(self._num_cores)
             )
+        return node
 
-    def _add_inputs(self, builder, values):
-        """Adds a node for each external tensor; returns the input map of the import.
+    def _add_inputs(self, builder):
+        """Adds a node for each input from outside.
 
-        Cores other than 0 have copies of the variables, which are assigned before the start.
+        Cores other than 0 have copies of the variables that differ, assigned before the start.
         """
-        core, inputs, assigned = builder.core, {}, []
-        for i, (name, tensor) in enumerate(self._external.items()):
-            source = f"{self._prefix}/{i}:0"
-            inputs[source] = self._replicated.get(name, [tensor] * self._num_cores)[core]
-            if core and name in values:
-                inputs[source] = values[name]
-                copied = builder.add(f"{self._prefix}/copy_{i}", "VarHandleOp", [])
+        core, assigned, prefix = builder.core, [], self._program.prefix
+        for i, (alias, tensor) in enumerate(self._program.inputs.items()):
+            if core and alias in self._shared:
+                continue
+            values = self._replicated.replicated_inputs.get(tensor.name)
+            source = f"input_{core}_{i}:0"
+            self._sources[source] = values[core] if values else tensor
+            source = core_builder.outside(source)
+            if core and alias in self._values:
+                self._sources[f"input_{core}_{i}:0"] = self._values[alias]
+                copied = builder.add(f"{prefix}/copy_{i}", "VarHandleOp", [])
                 handle = builder.graph_def.node[-1]
                 for attribute in ("dtype", "shape"):
                     handle.attr[attribute].CopyFrom(tensor.op.node_def.attr[attribute])
@@ -222,64 +204,19 @@ class _Template:
                 container, variable = variables.name_of(tensor.op)
                 handle.attr["shared_name"].s = f"core_{core}:{container}:{variable}".encode()
                 dtype = tf.as_dtype(handle.attr["dtype"].type)
-                assign = f"{self._prefix}/assign_{i}"
+                assign = f"{prefix}/assign_{i}"
                 builder.add(assign, "AssignVariableOp", [copied, source], dtype=dtype)
                 assigned.append(f"^{assign}")
                 source = copied
-            after = f"^{self._prefix}/start"
-            builder.add(self._aliases[name], "Identity", [source, after], T=tensor.dtype)
-        start = [f"{self._prefix}/started:0", *assigned]
-        builder.add(f"{self._prefix}/start", "Identity", start, T=tf.int32)
-        return inputs
+            builder.add(alias, "Identity", [source, f"^{prefix}/start"], T=tensor.dtype)
+        start = [core_builder.outside("started:0"), *assigned]
+        builder.add(f"{prefix}/start", "Identity", start, T=tf.int32)
 
-
-def _free_prefix(prefix, names):
-    """Returns `prefix`, longer if one of the names is in this scope."""
-    while any(name == prefix or name.startswith(f"{prefix}/") for name in names):
-        prefix += "_"
-    return prefix
-
-
-def _refuse_without_kernel(nodes, program, library):
-    """Raises NotImplementedError if nodes or their functions have no kernel and no rewrite."""
-    for node in nodes:
-        op = program.operations[node.name]
-        for kind, where in _unsupported(node, findings.user_line(op), library, set()):
-            name = op.name if kind == op.type else f"{op.name}, a call of a function"
-            raise NotImplementedError(
-                f"the emulator does not support {kind} ('{name}', at {where or 'unknown line'}): "
-                "TensorFlow has no CPU kernel for it. Remove the operation, or run it on a TPU"
-            )
-
-
-def _refuse_other_outfeeds(nodes, user_line):
-    """Raises NotImplementedError if outfeeds have different types: the host reads one queue."""
-    outfeeds = [node for node in nodes if node.op == "OutfeedEnqueueTuple"]
-    types = [[*node.attr["dtypes"].list.type] for node in outfeeds]
-    for node, dtypes in zip(outfeeds, types):
-        if dtypes != types[0]:
-            names, first = (
-                ", ".join(tf.as_dtype(i).name for i in item) for item in (dtypes, types[0])
-            )
-            raise NotImplementedError(
-                f"the emulator does not support outfeeds of different types: {names} at "
-                f"{user_line(node.name) or 'unknown line'}, {first} in the one before. Send all "
-                "tensors in one outfeed, such as host_call"
-            )
-
-
-def _unsupported(node, where, library, seen):
-    """Yields (operation type, file:line) for each unsupported operation of a node."""
-    names = library.called(node)
-    is_emulated = names or node.op in functions.TPU_OPERATIONS or kernels.has_cpu_kernel(node)
-    if not is_emulated and not kernels.can_compile(node):
-        yield node.op, where
-    for name in names:
-        definition = library.find(name)
-        if name in seen or definition is None or not library.needs_copy(name):
-            continue
-        seen.add(name)
-        for inner in definition.node_def:
-            yield from _unsupported(
-                inner, library.user_line(name, inner.name) or where, library, seen
-            )
+    def _final_name(self, name, core):
+        """Returns the name of a node or input of a core in the GraphDef of all cores."""
+        control, name = name[: name[0] == "^"], name.removeprefix("^")
+        scope, name = core_builder.split_scope(name)
+        if scope == core_builder.OUTSIDE:
+            return f"{control}{name}"
+        core = core if scope is None else scope
+        return f"{control}core_{0 if op_name(name) in self._shared else core}/{name}"

@@ -17,6 +17,7 @@ from tpu.emulator import functions, kernels, variable_order, xla_calls
 from tpu.emulator.invalid_values import RULES
 from tpu.graph import nodes as node_defs
 from tpu.graph.nodes import control_inputs, copy_of, data_inputs, op_name, set_inputs
+from tpu.graph.op_types import READS
 from tpu.graph.walks import kind_of
 
 
@@ -77,6 +78,7 @@ class Rewriter:
         valid = nodes.add_original([nodes.output(switch, 0) for switch in switches])
         function = xla_calls.function_for_invalid(node)
         function.add_to_graph(self._graph)
+        self._library.add_without_state(function.name)  # but for a warning
         text = nodes.add_constant(text, tf.string, f"^{is_invalid.name}")
         call = nodes.add(
             "StatefulPartitionedCall",
@@ -85,6 +87,9 @@ class Rewriter:
             Tout=results or [tf.int32],
             f=attr_value_pb2.NameAttrList(name=function.name),
         )
+        if node.op in READS:
+            read = [i + 1 for i, dtype in enumerate(types) if dtype == tf.resource]
+            call.attr["_read_only_resource_inputs"].list.i.extend(read)
         if not results:  # the Merge waits for the operation
             results, valid = [tf.int32], nodes.add_constant(0, tf.int32, f"^{valid.name}")
         merges = [[nodes.output(valid, i), nodes.output(call, i)] for i in range(len(results))]

@@ -15,7 +15,8 @@ from tensorflow.python.grappler import tf_optimizer
 from tpu.graph import nodes as node_defs
 from tpu.graph.nodes import control_inputs
 
-_OPTIMIZERS = ("constfold", "arithmetic", "remap", "dependency")
+# Not "remap": graphs refuse some of its fused operations, such as _FusedConv2D of bfloat16.
+_OPTIMIZERS = ("constfold", "arithmetic", "dependency")
 # Stands in for an operation: stateful, any number of outputs of known shapes.
 _STAND_IN = "InfeedDequeueTuple"
 

@@ -61,6 +61,17 @@ def test_kept_nodes_keep_their_outputs_and_control_inputs():
         evaluate(graph_def, [1, 2, -3])
 
 
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
+def test_graphs_accept_an_optimized_convolution(dtype):
+    def build(x):
+        image, kernel = tf.cast(tf.reshape(x, [1, 1, 3, 1]), dtype), tf.ones([1, 1, 1, 1], dtype)
+        convolved = tf.nn.bias_add(tf.nn.conv2d(image, kernel, 1, "SAME"), tf.ones([1], dtype))
+        return tf.cast(tf.nn.relu(convolved), tf.float32)
+
+    result = evaluate(optimize(build), [1, -2, 3])
+    np.testing.assert_array_equal(result.reshape([-1]), [2, 0, 4])
+
+
 def test_a_program_that_cannot_be_optimized_stays_as_it_is(monkeypatch):
     def fail(*args, **kwargs):
         raise tf.errors.InvalidArgumentError(None, None, "no")

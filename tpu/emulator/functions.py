@@ -137,7 +137,7 @@ class Library:
         called = self.called(node)
         if called:
             return any(self._function_has_state(name) for name in called)
-        if node.op in _ACCESSES or node.op.startswith(_UPDATES):
+        if node.op in ("XlaSharding", *_ACCESSES) or node.op.startswith(_UPDATES):
             return False
         return node.op in TPU_OPERATIONS or op_def_registry.get(node.op).is_stateful
 

@@ -96,11 +96,8 @@ def _differs(op, library):
     """Returns True if the results of an operation may differ though its inputs do not."""
     if _adds_all_cores(op):
         return False
-    if op.type in functions.TPU_OPERATIONS and op.type != "XlaSharding":
-        return True
-    if any(tensor.dtype._is_ref_dtype for tensor in op.inputs):
-        return True
-    return library.has_state(op.node_def)
+    by_reference = any(tensor.dtype._is_ref_dtype for tensor in op.inputs)
+    return by_reference or library.has_state(op.node_def)
 
 
 def _adds_all_cores(op):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from tpu.graph.nodes import control_inputs, op_name, replace
+from tpu.graph.nodes import control_inputs, data_inputs, op_name, replace
 from tpu.graph.replicated_graph import group_assignment
 
 # XlaAllReduce and XlaReduceScatter: their reduction, and the operation for two values.
@@ -33,6 +33,9 @@ def exchange(builder, node, group, combine):
       group: the cores.
       combine: function from the group and the names of its inputs to the names of its results.
     """
+    # Operations before the groups, such as updates, or before the value of this core come first.
+    inputs = data_inputs(node)
+    node.input.extend(f"^{op_name(name)}" for name in inputs if op_name(name) != node.name)
     if node.name in builder.sharing.together:
         _exchange_directly(builder, node, group, combine)
     else:

@@ -14,14 +14,12 @@ from tpu.emulator import (
     core_builder,
     functions,
     kernels,
-    optimization,
     sharing,
     xla_values,
 )
 from tpu.graph import nodes as node_defs
 from tpu.graph import variables, walks
 from tpu.graph.control_flow import GraphAnalysis
-from tpu.graph.nodes import op_name
 from tpu.graph.replicated_graph import ReplicatedGraph
 
 # Attributes of operations that a CPU has no use for.
@@ -32,9 +30,9 @@ class CoreProgram:
     """The nodes of a core.
 
     Attributes:
-      nodes: `{name: NodeDef}`, optimized.
+      nodes: `{name: NodeDef}`.
       prefix: scope for nodes that are added, such as aliases.
-      inputs: `{alias: tensor from outside}`, those that the nodes have as inputs.
+      inputs: `{alias: tensor from outside}`.
       outside: `{alias: NodeDef of the source of the tensor}`.
       sharing: what all cores share.
       library: the functions that the nodes call.
@@ -63,23 +61,12 @@ class CoreProgram:
         rewriter = xla_values.Rewriter(graph, self.library)
         nodes = [node for op in self._operations.values() for node in self._convert(op, rewriter)]
         self.new_functions = rewriter.functions
-        different = [node for node in nodes if self.library.differs(node)]
-        self._refuse(different)
-        kept = {
-            node.name: self._operations[node.name]
-            for node in different
-            if "frame_name" not in node.attr
-        }
-        optimized = self._optimize(nodes, [op.name for op in program.ends()], kept)
-        self.nodes = {node.name: node for node in optimized.node if node.name not in self.inputs}
-        used = {op_name(name).lstrip("^") for node in self.nodes.values() for name in node.input}
-        self.inputs = {alias: tensor for alias, tensor in self.inputs.items() if alias in used}
+        self._refuse([node for node in nodes if self.library.differs(node)])
+        self.nodes = {node.name: node for node in nodes}
         self.outside = {
             alias: walks.root(tensor).op.node_def for alias, tensor in self.inputs.items()
         }
-        with tf.Graph().as_default() as analyzed:
-            tf.import_graph_def(optimized, name="")
-        analysis = GraphAnalysis(analyzed.get_operations())
+        analysis = self._analyze()
         differ = {
             alias: len({*map(id, program.replicated_inputs.get(tensor.name, ()))}) > 1
             for alias, tensor in self.inputs.items()
@@ -109,18 +96,22 @@ class CoreProgram:
             node.input[i] = self._aliases.get(name if ":" in name else f"{name}:0", name)
         if node.op in functions.SUMS and node.attr["T"].type == tf.bfloat16:
             return kernels.sum_in_float32(node, self._free_name)
+        if node.op == "Pow" and op.outputs[0].dtype.is_floating:
+            exponent = _constant_scalar(op.inputs[1])
+            if exponent in (2, 3):
+                return kernels.products(node, exponent, self._free_name)
         return rewriter.rewrite(node, op, findings.user_line(op))
 
     def _free_name(self, name):
         return node_defs.free_name(name, self._operations)
 
-    def _optimize(self, nodes, ends, kept):
-        """Returns the GraphDef of optimized nodes, with the inputs and the functions."""
-        graph_def = graph_pb2.GraphDef(node=nodes)
-        called = node_defs.all_called(nodes, self.library.find)
+    def _analyze(self):
+        """Returns the analysis of the nodes and inputs: conversions add conditionals."""
+        graph_def = graph_pb2.GraphDef(node=self.nodes.values())
+        called = node_defs.all_called(self.nodes.values(), self.library.find)
         graph_def.library.function.extend(called.values())
         for alias, tensor in self.inputs.items():
-            node = graph_def.node.add(name=alias, device=core_builder.DEVICE)
+            node = graph_def.node.add(name=alias)
             if tensor.op.type == "VarHandleOp":
                 node.op = tensor.op.type
                 for name in ("container", "dtype", "shape"):
@@ -129,11 +120,9 @@ class CoreProgram:
             else:
                 node.op = "Placeholder"
                 node_defs.set_attributes(node, dtype=tensor.dtype)
-                node.attr["shape"].shape.CopyFrom(tensor.shape.as_proto())
-        optimized = optimization.optimize(graph_def, ends, kept)
-        del graph_def.node[:]
-        graph_def.node.extend(optimized)
-        return graph_def
+        with tf.Graph().as_default() as graph:
+            tf.import_graph_def(graph_def, name="")
+        return GraphAnalysis(graph.get_operations())
 
     def _refuse(self, nodes):
         """Raises NotImplementedError for nodes that emulated cores cannot run."""
@@ -146,6 +135,16 @@ class CoreProgram:
                     "operation, or run it on a TPU"
                 )
         _refuse_other_outfeeds(nodes, self.user_line)
+
+
+def _constant_scalar(tensor):
+    """Returns the value of a constant, or of a difference, as in the gradient of a power."""
+    tensor = walks.root(tensor)
+    if tensor.op.type == "Sub":
+        values = [_constant_scalar(value) for value in tensor.op.inputs]
+        return None if None in values else values[0] - values[1]
+    value = tf.get_static_value(tensor)
+    return None if value is None or value.ndim else value.item()
 
 
 def _free_prefix(prefix, names):

@@ -24,7 +24,7 @@ from tensorflow.python.tpu.ops import tpu_ops
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator
 
 from tpu.emulator import collectives, embedding_config, embedding_ids, embedding_optimizers
-from tpu.graph.nodes import control_inputs, data_inputs, replace
+from tpu.graph.nodes import control_inputs, data_inputs, op_name, replace
 from tpu.graph.variables import EMBEDDING_SLOTS
 
 _RECEIVE = "RecvTPUEmbeddingActivations"
@@ -183,8 +183,8 @@ def send(builder, node):
 
 def activations(builder, node):
     """Makes a TPUEmbeddingActivations node its second input, the activations."""
-    inputs = list(node.input)[1:]
-    replace(node, "Identity", inputs, T=tf.float32)
+    first, *inputs = node.input
+    replace(node, "Identity", [*inputs, f"^{op_name(first)}"], T=tf.float32)
 
 
 REWRITES = {

@@ -71,6 +71,27 @@ def sum_in_float32(node, free_name) -> list:
     return [values, total, result]
 
 
+def products(node, exponent: int, free_name) -> list:
+    """Returns NodeDefs for a power of 2 or 3: products, as XLA compiles it, ten times as fast.
+
+    Args:
+      node: the NodeDef of the Pow; the last of the result has its name.
+      exponent: 2 or 3.
+      free_name: function from a name to the name for a new node.
+    """
+    value, power, *controls = node.input
+    after = [*controls, f"^{node_defs.op_name(power)}"]
+    dtype = tf.as_dtype(node.attr["T"].type)
+    square, result = node_defs.copy_of(node), node_defs.copy_of(node)
+    if exponent == 2:
+        node_defs.replace(result, "Square", [value, *after], T=dtype)
+        return [result]
+    square.name = free_name(f"{node.name}/square")
+    node_defs.replace(square, "Square", [value], T=dtype)
+    node_defs.replace(result, "Mul", [value, square.name, *after], T=dtype)
+    return [square, result]
+
+
 def _is_refused_when_run(node):
     """True for attributes with which the kernels for a CPU raise an error when they run."""
     # Not attr[name], which would add the attribute.

@@ -6,6 +6,7 @@ import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.compiler.tf2xla.python import xla
 from tensorflow.python.ops import control_flow_util
+from tensorflow.python.tpu.ops import tpu_ops
 
 from tpu.emulator import emulator
 
@@ -97,6 +98,23 @@ def own_value_between_shared_updates(x, v):
     return after(v.assign_add([2.0]), lambda: first + 10 * v.read_value())
 
 
+def own_value_before_an_update_by_others(x, v):
+    moved = tpu_ops.collective_permute(x * (v.read_value() + 1), [[1, 0], [2, 1], [3, 2], [0, 3]])
+    return after(v.assign(moved), v.read_value)
+
+
+def update_before_a_sum(x, v):
+    with tf.control_dependencies([v.assign_add([x])]):
+        total = tf1.tpu.cross_replica_sum(x)
+    return after(total.op, v.read_value)
+
+
+def sum_in_branches_that_add_a_value_to_itself(x, v):
+    total = tf1.tpu.cross_replica_sum(x)
+    found = tf1.cond(total > 9, lambda: total + total, lambda: total)
+    return tf.reshape(found + tf1.cond(x > 2, lambda: x + x, lambda: x), [1])
+
+
 def stateless_random_numbers(x, v):
     drawn = tf.random.stateless_uniform([1], [1, 2])
     return tf1.tpu.cross_replica_sum(drawn) - 4 * drawn
@@ -115,6 +133,9 @@ def stateless_random_numbers(x, v):
         (updates_in_a_loop_of_all_cores, [30] * 4),
         (update_in_a_branch_of_all_cores, [20] * 4),
         (own_value_between_shared_updates, [31, 32, 33, 34]),
+        (own_value_before_an_update_by_others, [2, 3, 4, 1]),
+        (update_before_a_sum, [1, 2, 3, 4]),
+        (sum_in_branches_that_add_a_value_to_itself, [21, 22, 26, 28]),
         (stateless_random_numbers, [0] * 4),
     ],
 )
@@ -166,3 +187,14 @@ def test_functions_with_a_state_run_on_each_core():
     )
     assert results == [1] * 4
     assert len(calls) == NUM_CORES
+
+
+def test_powers_of_2_and_3_are_products():
+    def gelu(x, v):
+        y = x + 0.044715 * x**3
+        return tf.reshape(y + tf.gradients(y, [x])[0], [1])
+
+    results, _, nodes = run(gelu)
+    assert not of_type("Pow", nodes)
+    expected = [[x + 0.044715 * x**3 + 1 + 3 * 0.044715 * x**2] for x in (1, 2, 3, 4)]
+    np.testing.assert_allclose(results, expected, rtol=1e-6)  # 5 roundings of 6e-8

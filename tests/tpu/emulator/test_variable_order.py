@@ -18,8 +18,8 @@ def after(operations, value):
 
 def add(variable, amount):
     """Adds to a variable, slowly."""
-    work = tf.random.uniform([300, 300])  # not folded, as constants are
-    return variable.assign_add(amount + tf.cast((work @ work)[0, 0] < 0, variable.dtype))
+    work = tf.ones([300, 300]) * variable.dtype.as_numpy_dtype(1)
+    return variable.assign_add(amount + 0 * tf.reduce_sum(work @ work))
 
 
 def loop(count, body):

@@ -36,7 +36,6 @@ class CoreProgram:
       outside: `{alias: NodeDef of the source of the tensor}`.
       sharing: what all cores share.
       library: the functions that the nodes call.
-      new_functions: FunctionDefs that the graph does not have.
     """
 
     def __init__(self, graph, program: ReplicatedGraph, num_cores: int):
@@ -60,7 +59,6 @@ class CoreProgram:
         self.library = functions.Library(graph, num_cores)
         rewriter = xla_values.Rewriter(graph, self.library)
         nodes = [node for op in self._operations.values() for node in self._convert(op, rewriter)]
-        self.new_functions = rewriter.functions
         self._refuse([node for node in nodes if self.library.differs(node)])
         self.nodes = {node.name: node for node in nodes}
         self.outside = {

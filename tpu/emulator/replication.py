@@ -121,7 +121,6 @@ class _Copies:
         }
         self._graph_def = graph_pb2.GraphDef()
         self._graph_def.versions.producer = graph.graph_def_versions.producer
-        self._graph_def.library.function.extend(program.new_functions)
         self._sources = {}  # {name of an input of the GraphDef: tensor}
         self._values = {}  # {alias of a variable of which each core has a copy: its value}
 

@@ -9,7 +9,12 @@ long. Compiled functions are left as they are.
 from __future__ import annotations
 
 import tensorflow as tf
-from tensorflow.core.framework import attr_value_pb2, function_pb2, node_def_pb2
+from tensorflow.core.framework import (
+    attr_value_pb2,
+    function_pb2,
+    graph_pb2,
+    node_def_pb2,
+)
 from tensorflow.python.framework import op_def_registry, ops
 
 from tpu import findings
@@ -22,16 +27,11 @@ from tpu.graph.walks import kind_of
 
 
 class Rewriter:
-    """Rewrites the nodes and functions of a graph, which gets the new functions.
-
-    Attributes:
-      functions: FunctionDefs that replace functions of the graph.
-    """
+    """Rewrites the nodes and functions of a graph, which gets the new functions."""
 
     def __init__(self, graph, library: functions.Library):
         self._graph = graph
         self._library = library
-        self.functions = []
         self._new_names = {}
 
     def rewrite(self, node, op, where: str) -> list:
@@ -141,8 +141,16 @@ class Rewriter:
         definition.signature.name = f"{name}_on_tpu_{ops.uid()}"
         definition.signature.is_stateful = True
         self._library.add(definition, name)
-        self.functions.append(definition)
+        self._add_to_graph(definition)
         return definition.signature.name
+
+    def _add_to_graph(self, definition):
+        """Adds a function to the graph, where functions that call it are copied."""
+        added = graph_pb2.GraphDef()
+        added.versions.producer = self._graph.graph_def_versions.producer
+        added.library.function.add().CopyFrom(definition)
+        with self._graph.as_default():
+            tf.import_graph_def(added, name="")
 
     def _order_variables(self, name, definition):
         """Adds control inputs that order accesses to variables; returns True if there are any.

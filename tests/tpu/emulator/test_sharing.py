@@ -115,6 +115,15 @@ def sum_in_branches_that_add_a_value_to_itself(x, v):
     return tf.reshape(found + tf1.cond(x > 2, lambda: x + x, lambda: x), [1])
 
 
+def sum_beside_a_nested_conditional(x, v):
+    def index():
+        return tf.cond(x > 2, lambda: tf.cast(tf.cast(x, tf.int32), tf.float32), lambda: x)
+
+    total = tf1.tpu.cross_replica_sum
+    found = tf.cond(total(x) > 9, lambda: index() + total(x), lambda: x)
+    return tf.reshape(found, [1])
+
+
 def stateless_random_numbers(x, v):
     drawn = tf.random.stateless_uniform([1], [1, 2])
     return tf1.tpu.cross_replica_sum(drawn) - 4 * drawn
@@ -136,6 +145,7 @@ def stateless_random_numbers(x, v):
         (own_value_before_an_update_by_others, [2, 3, 4, 1]),
         (update_before_a_sum, [1, 2, 3, 4]),
         (sum_in_branches_that_add_a_value_to_itself, [21, 22, 26, 28]),
+        (sum_beside_a_nested_conditional, [11, 12, 13, 14]),
         (stateless_random_numbers, [0] * 4),
     ],
 )

@@ -382,6 +382,12 @@ def test_replicate_keeps_structures_and_shapes(evaluate):
     np.testing.assert_array_equal(values, [[[i] * 3, [6] * 3] for i in range(4)])
 
 
+def test_a_second_computation_uses_the_results_of_the_first(evaluate):
+    doubled = tf1.tpu.replicate(lambda x: 2 * x, [[tf.constant(i)] for i in (1.0, 2.0)])
+    summed = tf1.tpu.replicate(tf1.tpu.cross_replica_sum, [[x] for (x,) in doubled])
+    assert evaluate(summed) == [[6], [6]]
+
+
 @pytest.mark.parametrize("with_tensor", [True, False])
 def test_operations_that_a_computation_returns_run(evaluate, with_tensor):
     count = tf1.get_variable("count", initializer=5.0, use_resource=True)

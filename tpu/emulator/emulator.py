@@ -163,7 +163,8 @@ def _run_on(cores, real_split_compile_and_replicate):
 
         def build():
             graph = tf.compat.v1.get_default_graph()
-            graph._add_new_tf_operations(compute_devices=False)  # cores of an earlier call
+            with graph.control_dependencies(None):
+                graph._add_new_tf_operations(compute_devices=False)  # cores of an earlier call
             before = {op.name for op in graph.get_operations()}
             outputs.extend(real_split_compile_and_replicate(compute, inputs, *args, **kwargs)[1])
             return [op for op in graph.get_operations() if op.name not in before]

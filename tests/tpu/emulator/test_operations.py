@@ -384,7 +384,8 @@ def test_replicate_keeps_structures_and_shapes(evaluate):
 
 def test_a_second_computation_uses_the_results_of_the_first(evaluate):
     doubled = tf1.tpu.replicate(lambda x: 2 * x, [[tf.constant(i)] for i in (1.0, 2.0)])
-    summed = tf1.tpu.replicate(tf1.tpu.cross_replica_sum, [[x] for (x,) in doubled])
+    with tf.control_dependencies([x for (x,) in doubled]):
+        summed = tf1.tpu.replicate(tf1.tpu.cross_replica_sum, [[x] for (x,) in doubled])
     assert evaluate(summed) == [[6], [6]]
 
 

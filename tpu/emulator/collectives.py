@@ -34,8 +34,7 @@ def exchange(builder, node, group, combine):
       combine: function from the group and the names of its inputs to the names of its results.
     """
     # Operations before the groups, such as updates, or before the value of this core come first.
-    inputs = data_inputs(node)
-    node.input.extend(f"^{op_name(name)}" for name in inputs if op_name(name) != node.name)
+    node.input.extend([f"^{op_name(name)}" for name in data_inputs(node)])
     if node.name in builder.sharing.together:
         _exchange_directly(builder, node, group, combine)
     else:

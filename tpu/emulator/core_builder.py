@@ -173,10 +173,17 @@ class CoreBuilder:
         replace(node, "Identity", node.input, T=tf.as_dtype(node.attr["T"].type))
 
     def _sum_in_float32(self, node):
-        if node.attr["T"].type == tf.bfloat16:
-            *others, last = kernels.sum_in_float32(node, self.free_name)
-            self.graph_def.node.extend(others)
-            node.CopyFrom(last)
+        """Rewrites a bfloat16 sum, which a CPU would accumulate in bfloat16."""
+        narrow, wide = tf.bfloat16, tf.float32
+        if node.attr["T"].type != narrow:
+            return
+        total = self.graph_def.node.add()
+        total.CopyFrom(node)
+        total.name = self.free_name(f"{node.name}/float32")
+        casted = self.add(f"{node.name}/cast", "Cast", [node.input[0]], SrcT=narrow, DstT=wide)
+        total.input[0] = casted
+        node_defs.set_attributes(total, T=wide)
+        replace(node, "Cast", [total.name], SrcT=wide, DstT=narrow)
 
     def _compile(self, node):
         """Calls a function of this operation that XLA compiles."""

@@ -92,8 +92,6 @@ class CoreProgram:
             node.attr["parallel_iterations"].i = 1  # keeps sums of two iterations apart
         for i, name in enumerate(node.input):
             node.input[i] = self._aliases.get(name if ":" in name else f"{name}:0", name)
-        if node.op in functions.SUMS and node.attr["T"].type == tf.bfloat16:
-            return kernels.sum_in_float32(node, self._free_name)
         if node.op == "Pow" and op.outputs[0].dtype.is_floating:
             exponent = _constant_scalar(op.inputs[1])
             if exponent in (2, 3):

@@ -54,25 +54,8 @@ def compiled_function(node) -> function_pb2.FunctionDef:
     return function
 
 
-def sum_in_float32(node, free_name) -> list:
-    """Returns NodeDefs for a sum of bfloat16, which a CPU would accumulate in bfloat16.
-
-    Args:
-      node: the NodeDef; the last of the result has its name.
-      free_name: function from a name to the name for a new node.
-    """
-    narrow, wide = tf.bfloat16, tf.float32
-    values, total, result = (node_defs.copy_of(node) for _ in range(3))
-    values.name, total.name = (free_name(f"{node.name}/{name}") for name in ("cast", "float32"))
-    node_defs.replace(values, "Cast", [node.input[0]], SrcT=narrow, DstT=wide)
-    total.input[0] = values.name
-    node_defs.set_attributes(total, T=wide)
-    node_defs.replace(result, "Cast", [total.name], SrcT=wide, DstT=narrow)
-    return [values, total, result]
-
-
 def products(node, exponent: int, free_name) -> list:
-    """Returns NodeDefs for a power of 2 or 3: products, as XLA compiles it, ten times as fast.
+    """Returns NodeDefs for a power of 2 or 3: products, as XLA compiles it.
 
     Args:
       node: the NodeDef of the Pow; the last of the result has its name.

@@ -190,11 +190,11 @@ class _Copies:
             if core and alias in self._shared:
                 continue
             values = self._replicated.replicated_inputs.get(tensor.name)
-            source = f"input_{core}_{i}:0"
-            self._sources[source] = values[core] if values else tensor
-            source = core_builder.outside(source)
-            if core and alias in self._values:
-                self._sources[f"input_{core}_{i}:0"] = self._values[alias]
+            value, is_copied = values[core] if values else tensor, core and alias in self._values
+            name = f"input_{core}_{i}:0"
+            self._sources[name] = self._values[alias] if is_copied else value
+            source = core_builder.outside(name)
+            if is_copied:
                 copied = builder.add(f"{prefix}/copy_{i}", "VarHandleOp", [])
                 handle = builder.graph_def.node[-1]
                 for attribute in ("dtype", "shape"):

@@ -46,7 +46,7 @@ def find(analysis: GraphAnalysis, inputs: dict, library: functions.Library) -> S
     own = [
         op
         for op in analysis.operations
-        if inputs.get(op.name, op.name not in inputs and _differs(op, library))
+        if (inputs[op.name] if op.name in inputs else _differs(op, library))
     ]
     separate = set()
     while own:  # each time with the handles of further variables that differ
